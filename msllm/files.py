@@ -1,0 +1,88 @@
+"""Files that appear whole or not at all, and their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHUNK = 1 << 20
+
+
+def sha256_of(path: str | Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def fsync(path: str | Path) -> None:
+    """Flush a file, or a directory's entries, to the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_tree(directory: str | Path) -> None:
+    """Flush every file and folder under `directory`, and itself."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            fsync(os.path.join(folder, name))
+        fsync(folder)
+
+
+def write_atomic(path: str | Path, content: str | bytes) -> None:
+    """Write a file that is either the old one or the whole new one, even if power fails."""
+    path = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync(path.parent)
+
+
+@contextmanager
+def new_directory(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; at the end flush it and rename it to `path`, which must not exist.
+
+    On an exception the temporary folder is removed and nothing appears. A process that is killed leaves
+    `.<name>.tmp-<pid>` behind; `remove_leftovers` clears those away.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        fsync_tree(temporary)
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    fsync(path.parent)
+
+
+def remove_leftovers(directory: str | Path) -> None:
+    """Remove the temporary files and folders that killed processes left in `directory`."""
+    for entry in Path(directory).glob(".*.tmp-*"):
+        pid = entry.name.rsplit("-", 1)[-1]
+        if pid.isdigit() and os.path.exists(f"/proc/{pid}") and int(pid) != os.getpid():
+            continue
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
