@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -20,7 +20,9 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 class Section(BaseModel):
     """A frozen group of fields; `strict` keeps `"8"` from becoming 8 and `true` from becoming 1."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class ModelConfig(Section):
@@ -84,7 +86,8 @@ class OptimizerConfig(Section):
     """Kind of optimizer."""
     learning_rate: PositiveFloat = 3.0e-4
     """Peak learning rate; lr_schedule shapes it over the run."""
-    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    # Not strict, as YAML and JSON have lists only; the two numbers stay strict.
+    betas: Annotated[tuple[Fraction, Fraction], Strict(False)] = (0.9, 0.95)
     """Decay of the first and second moment."""
     eps: PositiveFloat = 1.0e-8
     """Added to the root of the second moment."""

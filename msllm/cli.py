@@ -1,0 +1,76 @@
+"""The command `msllm`: puts the command groups together and turns errors into messages and exit codes.
+
+Exit codes: 0 fine, 1 the run failed, 2 the input is wrong, 130 stopped with Ctrl-C. Importing this module imports no
+MindSpore; commands import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Annotated
+
+import typer
+
+from msllm import __version__
+from msllm.commands import config
+from msllm.errors import MsllmError
+
+app = typer.Typer(
+    name="msllm",
+    help="Train large language models with MindSpore on Ascend NPUs, rehearsed on a laptop.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"msllm {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Train large language models with MindSpore on Ascend NPUs, rehearsed on a laptop."""
+
+
+app.add_typer(config.app, name="config")
+for _name in ("data", "train", "evaluate", "generate", "bench"):
+    if importlib.util.find_spec(f"msllm.commands.{_name}") is None:
+        continue
+    _module = importlib.import_module(f"msllm.commands.{_name}")
+    if hasattr(_module, "app"):
+        app.add_typer(_module.app, name=_name)
+    else:
+        app.command(_name)(getattr(_module, _name))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except MsllmError as error:
+        _report(str(problem) for problem in getattr(error, "problems", (error,)))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        _report([f"{error.filename}: {error.strerror}" if error.filename else str(error)])
+        sys.exit(1)
+
+
+def _report(messages) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    for message in messages:
+        # Text, not a string: what a user wrote may hold [brackets], which rich would take for markup.
+        console.print(Text.assemble(("error: ", "bold red"), message))

@@ -1,0 +1,320 @@
+"""Rules between fields of different sections. Each message names both numbers and the nearest legal values.
+
+A check is a function of the sections that it reads, in the order of its entry in `_CHECKS`, and yields its faults. It
+runs as soon as those sections are valid by themselves, so that one faulty section does not hide the faults of others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from msllm.config.messages import nearest
+from msllm.config.origin import Fault, LoadedConfig
+from msllm.config.sections import (
+    CheckpointConfig,
+    DataConfig,
+    LrScheduleConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    Section,
+    TrainingConfig,
+)
+from msllm.errors import Problem
+from msllm.hardware.chips import CHIPS
+
+Faults = Iterator[Fault]
+
+
+def cross_faults(sections: Mapping[str, Section]) -> list[Fault]:
+    """Every broken rule between the given sections (name -> valid section); rules on absent sections are left out."""
+    found: list[Fault] = []
+    for check, names in _CHECKS:
+        if all(name in sections for name in names):
+            found += check(*(sections[name] for name in names))
+    return found
+
+
+def not_trainable_yet(loaded: LoadedConfig) -> list[Problem]:
+    """What is valid but not carried out by `msllm train` of this version: all parallelism but data_parallel."""
+    parallel = loaded.config.parallel_config
+    degrees = ("model_parallel", "context_parallel", "expert_parallel", "pipeline_stage", "gradient_aggregation_group")
+    found = [
+        Fault(f"{name} ({value}) is not trained by this version yet; set {name} to 1", (f"parallel_config.{name}",))
+        for name in degrees
+        if (value := getattr(parallel, name)) > 1
+    ]
+    if parallel.enable_parallel_optimizer:
+        message = "enable_parallel_optimizer (true) is not trained by this version yet; set it to false"
+        found.append(Fault(message, ("parallel_config.enable_parallel_optimizer",)))
+    return loaded.origins.locate(found)
+
+
+def unsupported_on(loaded: LoadedConfig, device_target: Literal["CPU", "Ascend"]) -> list[Problem]:
+    """What `device_target: auto` left open, once the target is known: precision and data sink."""
+    training = loaded.config.training
+    return loaded.origins.locate([*_precision_on(training, device_target), *_sink_on(training, device_target)])
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]
+
+
+def _listed(values: list[int], near: int, count: int = 8) -> str:
+    """`1, 2, 4`: the legal values, or the `count` nearest to the given one where there are many."""
+    kept = sorted(sorted(values, key=lambda value: abs(value - near))[:count])
+    return ", ".join(str(value) for value in kept)
+
+
+def _one_of(values: list[int], near: int) -> str:
+    return f"to one of {_listed(values, near)}" if len(values) > 1 else f"to {values[0]}"
+
+
+def _around(number: int, step: int) -> str:
+    """The multiples of `step` next to `number`: `24 or 32`."""
+    below = number // step * step
+    return f"{below} or {below + step}" if below else str(step)
+
+
+def _model_alone(model: ModelConfig) -> Faults:
+    for field, message in model.problems():
+        yield Fault(message, (f"model.{field}",))
+
+
+def _model_parallel(model: ModelConfig, parallel: ParallelConfig) -> Faults:
+    degree = parallel.model_parallel
+    cut = model.cut_by_model_parallel()
+    if parallel.vocab_emb_dp:
+        cut.pop("vocab_size", None)
+    legal = divisors(math.gcd(*(value for name, value in cut.items() if name != "vocab_size")))
+    for name, value in cut.items():
+        if value % degree == 0:
+            continue
+        if name == "vocab_size":
+            remedy = f"set vocab_size to {(value // degree + 1) * degree} (rows are added) or vocab_emb_dp to true"
+        else:
+            remedy = f"set model_parallel {_one_of(legal, degree)}"
+        message = f"{name} ({value}) must be divisible by model_parallel ({degree}); {remedy}"
+        yield Fault(message, (f"model.{name}", "parallel_config.model_parallel"))
+
+
+def _pipeline(model: ModelConfig, parallel: ParallelConfig) -> Faults:
+    layers, stages = model.num_hidden_layers, parallel.pipeline_stage
+    if layers % stages:
+        yield Fault(
+            f"num_hidden_layers ({layers}) must be divisible by pipeline_stage ({stages}); "
+            f"set pipeline_stage {_one_of(divisors(layers), stages)}",
+            ("model.num_hidden_layers", "parallel_config.pipeline_stage"),
+        )
+    if stages > 1 and parallel.micro_batch_num < stages:
+        yield Fault(
+            f"micro_batch_num ({parallel.micro_batch_num}) must be at least pipeline_stage ({stages}); "
+            f"set micro_batch_num to {stages} or more",
+            ("parallel_config.micro_batch_num", "parallel_config.pipeline_stage"),
+        )
+
+
+def _experts(model: ModelConfig, parallel: ParallelConfig) -> Faults:
+    # No model of this version has experts; a mixture will bring its own field and rule.
+    if parallel.expert_parallel > 1:
+        yield Fault(
+            f"expert_parallel ({parallel.expert_parallel}) needs a mixture of experts, and {model.model_type} has none; "
+            "set expert_parallel to 1",
+            ("model.model_type", "parallel_config.expert_parallel"),
+        )
+
+
+def _parallel_alone(parallel: ParallelConfig) -> Faults:
+    if parallel.use_seq_parallel and parallel.model_parallel == 1:
+        yield Fault(
+            "use_seq_parallel (true) needs model_parallel (1) greater than 1; "
+            "set use_seq_parallel to false or model_parallel to 2 or more",
+            ("parallel_config.use_seq_parallel", "parallel_config.model_parallel"),
+        )
+    if parallel.enable_parallel_optimizer and parallel.data_parallel == 1:
+        yield Fault(
+            "enable_parallel_optimizer (true) needs data_parallel (1) greater than 1; "
+            "set enable_parallel_optimizer to false or data_parallel to 2 or more",
+            ("parallel_config.enable_parallel_optimizer", "parallel_config.data_parallel"),
+        )
+
+
+def _batch(training: TrainingConfig, parallel: ParallelConfig) -> Faults:
+    factors = {
+        "parallel_config.data_parallel": parallel.data_parallel,
+        "training.gradient_accumulation_steps": training.gradient_accumulation_steps,
+    }
+    if parallel.pipeline_stage > 1:
+        factors["parallel_config.micro_batch_num"] = parallel.micro_batch_num
+    divisor = math.prod(factors.values())
+    batch = training.global_batch_size
+    if batch % divisor:
+        product = " x ".join(f"{path.partition('.')[2]} ({value})" for path, value in factors.items())
+        yield Fault(
+            f"global_batch_size ({batch}) must be divisible by {product} = {divisor}; "
+            f"set global_batch_size to {_around(batch, divisor)}",
+            ("training.global_batch_size", *factors),
+        )
+
+
+def _sequence(model: ModelConfig, data: DataConfig) -> Faults:
+    if data.seq_length > model.max_position_embeddings:
+        yield Fault(
+            f"seq_length ({data.seq_length}) must be at most max_position_embeddings "
+            f"({model.max_position_embeddings}); set seq_length to {model.max_position_embeddings} or less",
+            ("data.seq_length", "model.max_position_embeddings"),
+        )
+
+
+def _sequence_cut(data: DataConfig, parallel: ParallelConfig) -> Faults:
+    cuts = {"context_parallel": parallel.context_parallel}
+    if parallel.use_seq_parallel:
+        cuts["model_parallel"] = parallel.model_parallel
+    divisor = math.prod(cuts.values())
+    if data.seq_length % divisor:
+        product = " x ".join(f"{name} ({value})" for name, value in cuts.items() if value > 1)
+        equals = f" = {divisor}" if min(cuts.values()) > 1 and len(cuts) > 1 else ""
+        yield Fault(
+            f"seq_length ({data.seq_length}) must be divisible by {product}{equals}; "
+            f"set seq_length to {_around(data.seq_length, divisor)}",
+            ("data.seq_length", *(f"parallel_config.{name}" for name in cuts)),
+        )
+
+
+def _precision(training: TrainingConfig) -> Faults:
+    level, dtype = training.amp_level, training.compute_dtype
+    both = ("training.amp_level", "training.compute_dtype")
+    if level == "O0" and dtype != "float32":
+        yield Fault(
+            f"compute_dtype ({dtype}) is not used at amp_level (O0), which computes in float32; "
+            "set amp_level to one of O1, O2, O3 or compute_dtype to float32",
+            both,
+        )
+    if level != "O0" and dtype == "float32":
+        yield Fault(
+            f"amp_level ({level}) needs compute_dtype (float32) to be float16 or bfloat16; "
+            "set compute_dtype to one of them or amp_level to O0",
+            both,
+        )
+    loss_scale = ("training.compute_dtype", "training.loss_scale")
+    if dtype == "float16" and training.loss_scale is None:
+        yield Fault(
+            "compute_dtype (float16) needs loss_scale (null): small gradients would become zero; "
+            "set loss_scale to {} for its defaults or compute_dtype to bfloat16",
+            loss_scale,
+        )
+    if dtype != "float16" and training.loss_scale is not None:
+        yield Fault(
+            f"loss_scale is for compute_dtype float16 and changes nothing with compute_dtype ({dtype}); "
+            "set loss_scale to null",
+            loss_scale,
+        )
+
+
+def _device(training: TrainingConfig) -> Faults:
+    target, chip = training.device_target, training.chip
+    if chip is not None and chip not in CHIPS:
+        yield Fault(f"chip ({chip!r}) is not known; {nearest(chip, CHIPS)}", ("training.chip",))
+        return
+    if chip is not None and target not in ("auto", CHIPS[chip].device_target):
+        fitting = ", ".join(name for name, known in CHIPS.items() if known.device_target == target)
+        yield Fault(
+            f"chip ({chip}) does not run with device_target ({target}); set chip to one of {fitting} or to null",
+            ("training.chip", "training.device_target"),
+        )
+        return
+    if target == "auto" and chip is None:
+        return
+    known_target = CHIPS[chip].device_target if chip else target
+    yield from _precision_on(training, known_target)
+    yield from _sink_on(training, known_target)
+
+
+def _precision_on(training: TrainingConfig, device_target: str) -> Faults:
+    name = training.chip or ("CPU" if device_target == "CPU" else None)
+    chip = CHIPS.get(name) if name else None
+    if training.compute_dtype == "bfloat16" and chip is not None and not chip.bfloat16:
+        able = ", ".join(other.name for other in CHIPS.values() if other.bfloat16)
+        yield Fault(
+            f"compute_dtype (bfloat16) is not supported by {chip.name}, only by {able}; set compute_dtype to float16 "
+            "with loss_scale, or to float32 with amp_level O0",
+            ("training.compute_dtype", "training.chip" if training.chip else "training.device_target"),
+        )
+
+
+def _sink_on(training: TrainingConfig, device_target: str) -> Faults:
+    if training.sink_size > 1 and device_target != "Ascend":
+        yield Fault(
+            f"sink_size ({training.sink_size}) needs Ascend, and the device is {device_target}; set sink_size to 1",
+            ("training.sink_size", "training.device_target"),
+        )
+
+
+def _schedule(optimizer: OptimizerConfig, schedule: LrScheduleConfig, training: TrainingConfig) -> Faults:
+    total = schedule.total_steps or training.train_steps
+    total_name = "total_steps" if schedule.total_steps else "train_steps"
+    total_path = "lr_schedule.total_steps" if schedule.total_steps else "training.train_steps"
+    warmup = schedule.warmup_steps
+    if warmup >= total:
+        yield Fault(
+            f"warmup_steps ({warmup}) must be less than {total_name} ({total}); set warmup_steps to {total - 1} or less",
+            ("lr_schedule.warmup_steps", total_path),
+        )
+    elif schedule.type == "wsd" and schedule.decay_steps and warmup + schedule.decay_steps > total:
+        yield Fault(
+            f"warmup_steps ({warmup}) + decay_steps ({schedule.decay_steps}) must be at most {total_name} ({total}); "
+            f"set decay_steps to {total - warmup} or less",
+            ("lr_schedule.warmup_steps", "lr_schedule.decay_steps", total_path),
+        )
+    if schedule.type != "wsd" and schedule.decay_steps is not None:
+        yield Fault(
+            f"decay_steps ({schedule.decay_steps}) belongs to type wsd and changes nothing with type "
+            f"({schedule.type}); set decay_steps to null or type to wsd",
+            ("lr_schedule.decay_steps", "lr_schedule.type"),
+        )
+    if schedule.lr_end > optimizer.learning_rate:
+        yield Fault(
+            f"lr_end ({schedule.lr_end}) must be at most learning_rate ({optimizer.learning_rate})",
+            ("lr_schedule.lr_end", "optimizer.learning_rate"),
+        )
+
+
+def _evaluation(data: DataConfig, training: TrainingConfig) -> Faults:
+    for name in ("eval_steps", "eval_batches"):
+        value = getattr(training, name)
+        if value is not None and data.eval_dataset is None:
+            yield Fault(
+                f"{name} ({value}) needs data.eval_dataset (null); set data.eval_dataset or set {name} to null",
+                (f"training.{name}", "data.eval_dataset"),
+            )
+
+
+def _checkpoint(checkpoint: CheckpointConfig) -> Faults:
+    every, save = checkpoint.keep_every, checkpoint.save_steps
+    if every is not None and every % save:
+        yield Fault(
+            f"keep_every ({every}) must be a multiple of save_steps ({save}), as only saved steps can be kept; "
+            f"set keep_every to {_around(every, save)}",
+            ("checkpoint.keep_every", "checkpoint.save_steps"),
+        )
+
+
+_CHECKS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
+    (_model_alone, ("model",)),
+    (_model_parallel, ("model", "parallel_config")),
+    (_pipeline, ("model", "parallel_config")),
+    (_experts, ("model", "parallel_config")),
+    (_parallel_alone, ("parallel_config",)),
+    (_batch, ("training", "parallel_config")),
+    (_sequence, ("model", "data")),
+    (_sequence_cut, ("data", "parallel_config")),
+    (_precision, ("training",)),
+    (_device, ("training",)),
+    (_schedule, ("optimizer", "lr_schedule", "training")),
+    (_evaluation, ("data", "training")),
+    (_checkpoint, ("checkpoint",)),
+)
