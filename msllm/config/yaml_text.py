@@ -40,15 +40,16 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what `_SCALARS` would otherwise read as something else than text."""
+    """Quotes text that YAML 1.1 or `_SCALARS` would read as something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write a value that occurs twice in full both times: files are read by people."""
         return True
 
 
+# The loader forgets YAML 1.1's patterns; the dumper keeps them too, so that other readers see text as text.
+_Loader.yaml_implicit_resolvers = {}
 for _class in (_Loader, _Dumper):
-    _class.yaml_implicit_resolvers = {}
     for _name, _pattern, _first in _SCALARS:
         _class.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"(?:{_pattern})\\Z"), _first)
 
