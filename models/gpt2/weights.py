@@ -34,8 +34,15 @@ FIELDS = HfFields(
     },
     # n_ctx repeats n_positions; reorder_and_upcast_attn changes the order of rounding; summary_* belongs to other heads.
     unused=frozenset(
-        "n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout summary_proj_to_labels summary_type "
-        "summary_use_proj".split()
+        {
+            "n_ctx",
+            "reorder_and_upcast_attn",
+            "summary_activation",
+            "summary_first_dropout",
+            "summary_proj_to_labels",
+            "summary_type",
+            "summary_use_proj",
+        }
     ),
 )
 

@@ -13,13 +13,8 @@ from models.llama.config import LlamaConfig
 from msllm.config.hugging_face import HfFields, HfTensor, WeightMap
 
 FIELDS = HfFields(
-    same={
-        name: name
-        for name in (
-            "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
-            "head_dim max_position_embeddings initializer_range rms_norm_eps tie_word_embeddings"
-        ).split()
-    },
+    # All but the rotary fields, of which Hugging Face has had three forms.
+    same={name: name for name in LlamaConfig.model_fields if name not in ("model_type", "rope_theta", "rope_scaling")},
     defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-6},
     only={
         "hidden_act": ("silu", "swish"),
@@ -63,17 +58,14 @@ def weight_map(config: LlamaConfig) -> WeightMap:
 
 def config_from_hf(hf: Mapping[str, Any], file: str = "config.json") -> LlamaConfig:
     """Our model section from the content of a config.json; InputError lists all that is unsupported or wrong."""
-    rope = dict(hf.get("rope_parameters") or {})
-    scaling = dict(hf.get("rope_scaling") or rope)
-    theta = scaling.pop("rope_theta", hf.get("rope_theta", 10000.0))
-    # Files of 2023 say "type".
-    kind = scaling.pop("type", None)
-    kind = scaling.pop("rope_type", kind)
-    own = {
-        "model_type": "llama",
-        "rope_theta": theta,
-        "rope_scaling": None if kind in (None, "default") else {"rope_type": kind, **scaling},
-    }
+    rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+    own = {"model_type": "llama", "rope_theta": hf.get("rope_theta", 10000.0), "rope_scaling": rope}
+    if isinstance(rope, Mapping):
+        scaling = dict(rope)
+        own["rope_theta"] = scaling.pop("rope_theta", own["rope_theta"])
+        kind = scaling.pop("type", None)  # files of 2023
+        kind = scaling.pop("rope_type", kind)
+        own["rope_scaling"] = None if kind in (None, "default") else {"rope_type": kind, **scaling}
     return FIELDS.read(LlamaConfig, hf, file, own)
 
 

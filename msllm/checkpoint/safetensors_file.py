@@ -58,7 +58,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         header = json.loads(text)
         header.pop("__metadata__", None)
         tensors = {name: _stored(path, 8 + length, fields) for name, fields in header.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(Problem(f"has a damaged header: {error}", path)) from None
     _check_bytes(path, size, 8 + length, tensors)
     return tensors
@@ -66,7 +66,10 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
 def _stored(path: Path, data_start: int, fields: dict) -> StoredTensor:
     begin, end = fields["data_offsets"]
-    return StoredTensor(path, fields["dtype"], tuple(fields["shape"]), data_start + begin, end - begin)
+    shape = tuple(fields["shape"])
+    if not all(isinstance(number, int) and number >= 0 for number in (begin, end, *shape)):
+        raise ValueError(f"{fields} are not sizes and offsets")
+    return StoredTensor(path, str(fields["dtype"]), shape, data_start + begin, end - begin)
 
 
 def _check_bytes(path: Path, size: int, data_start: int, tensors: dict[str, StoredTensor]) -> None:

@@ -132,8 +132,24 @@ class HfFields:
 
 
 UNUSED = frozenset(
-    "_name_or_path architectures dtype torch_dtype transformers_version use_cache is_decoder model_type "
-    "bos_token_id eos_token_id pad_token_id pretraining_tp return_dict output_attentions output_hidden_states "
-    "task_specific_params gradient_checkpointing max_length id2label label2id".split()
+    {
+        "_name_or_path",
+        "architectures",
+        "bos_token_id",
+        "dtype",
+        "eos_token_id",
+        "gradient_checkpointing",
+        "model_type",
+        "output_attentions",
+        "output_hidden_states",
+        "output_past",
+        "pad_token_id",
+        "pretraining_tp",
+        "return_dict",
+        "task_specific_params",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+    }
 )
 """Fields of any config.json that say nothing about the network: files, tokens, generation, and how to run it."""

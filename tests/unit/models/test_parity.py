@@ -111,7 +111,7 @@ def gradient_fault(name: str, found: np.ndarray, expected: np.ndarray) -> str | 
 def test_goldens_are_of_use():
     """Logits far from zero, gradients of every weight, and both models in several forms."""
     for name in CASES:
-        config, golden = load_case(name)
+        _, golden = load_case(name)
         assert np.abs(golden["logits"]).std() > 0.3, name
         for key in golden:
             if key.startswith("weight/"):
