@@ -1,0 +1,280 @@
+"""Tokenizers: a SentencePiece `.model` or a Hugging Face `tokenizer.json`, behind one small interface.
+
+`encode` gives the ids of plain text: nothing is added (no BOS, no EOD), and text that looks like a control token
+(`</s>`, `<|endoftext|>`) stays text, so a corpus cannot forge the end of a document.
+
+Long texts are cut into segments that are encoded on their own, because the cost of BPE grows with the length and a text
+of a gigabyte would need fifty. `boundary` finds places where that changes no token; a segment after the first is
+encoded as a continuation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from msllm.data.manifest import MANIFEST_NAME, read_manifest
+from msllm.errors import InputError, Problem
+from msllm.files import sha256_of
+
+EOD_CANDIDATES = (
+    "</s>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<eos>",
+    "<｜end▁of▁sentence｜>",
+    "[EOS]",
+)
+"""What Hugging Face tokenizers call the end of a document; chat tokens (`<|im_end|>`, `<|eot_id|>`) end a turn only."""
+BOS_CANDIDATES = ("<s>", "<|begin_of_text|>", "<bos>", "<｜begin▁of▁sentence｜>", "[BOS]")
+
+_WINDOW = 256
+"""Characters on each side of a cut that are encoded both ways where exactness has to be tried."""
+_TRIES = 8
+
+
+class Tokenizer(ABC):
+    """Text to ids and back. All ids are below `vocab_size`."""
+
+    type: Literal["sentencepiece", "huggingface"]
+    segment_chars: int
+    """Length in characters at which a text is better cut; a shorter one is encoded whole."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        """File that it was read from."""
+        self.fingerprint = sha256_of(path)
+        """sha256 of that file."""
+        self.vocab_size = 0
+        """One more than the largest id."""
+        self.eod_id = -1
+        """Id that the converter puts after each document."""
+        self.bos_id: int | None = None
+        """Id that begins a text, where the tokenizer has one."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, nothing added."""
+        return [int(i) for i in self.encode_batch([text])[0]]
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str], continued: Sequence[bool] | None = None) -> list[np.ndarray]:
+        """Ids of each text, int32 (its length); `continued` marks texts that go on where the one before ended."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; control tokens give nothing or their name, as the library has it."""
+
+    @abstractmethod
+    def boundary(self, text: str, start: int, end: int) -> int:
+        """Largest place found in (start, end) where `text` may be cut without changing a token; 0 where there is none."""
+
+    @abstractmethod
+    def id_of(self, token: str) -> int | None:
+        """Id of a token by its name, None where there is no such token."""
+
+    def _set_eod(self, eod_token: str | None, default: int | None, hint: str) -> None:
+        if eod_token is not None:
+            found = self.id_of(eod_token)
+            if found is None:
+                raise InputError(
+                    Problem(f"has no token {eod_token!r}, given as end of document (--eod-token)", self.path)
+                )
+            self.eod_id = found
+        elif default is None:
+            raise InputError(Problem(f"{hint}; name the token that ends a document with --eod-token", self.path))
+        else:
+            self.eod_id = default
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model, run by the library that defines the format."""
+
+    type = "sentencepiece"
+
+    def __init__(self, path: Path, eod_token: str | None = None):
+        from sentencepiece import SentencePieceProcessor
+
+        super().__init__(path)
+        try:
+            self._library: Any = SentencePieceProcessor(model_proto=path.read_bytes())
+        except (RuntimeError, ValueError) as error:
+            raise InputError(Problem(f"is not a SentencePiece model: {error}", path)) from None
+        self.vocab_size = self._library.vocab_size()
+        eos, bos = self._library.eos_id(), self._library.bos_id()
+        self.bos_id = bos if bos >= 0 else None
+        self._set_eod(eod_token, eos if eos >= 0 else None, "has no end-of-sentence token")
+        self._cuts = _exact_cuts(self._library)
+        self.segment_chars = 2_000 if "\n" in self._cuts else 1_000_000
+        self._newline = len(self._encode(["\n"])[0])
+
+    def encode_batch(self, texts: Sequence[str], continued: Sequence[bool] | None = None) -> list[np.ndarray]:
+        if continued is None:
+            return self._encode(list(texts))
+        # After a newline no space is put before the first word, and no piece joins a newline to what follows.
+        ids = self._encode(["\n" + text if more else text for text, more in zip(texts, continued)])
+        return [row[self._newline :] if more else row for row, more in zip(ids, continued)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._library.decode([int(i) for i in ids]))
+
+    def boundary(self, text: str, start: int, end: int) -> int:
+        if not self._cuts:
+            return _tried_boundary(self, text, start, end)
+        for mark in self._cuts:
+            place = text.rfind(mark, start + 1, end)
+            if mark == " ":
+                # A piece may begin with spaces, so the cut comes before the first of a run.
+                while place > start and text[place - 1] == " ":
+                    place -= 1
+            if place > start:
+                return place
+        return 0
+
+    def id_of(self, token: str) -> int | None:
+        found = self._library.piece_to_id(token)
+        return found if self._library.id_to_piece(found) == token else None
+
+    def _encode(self, texts: list[str]) -> list[np.ndarray]:
+        # One thread: the converter has a process per core.
+        return list(self._library.encode(texts, return_type="numpy", num_threads=1))
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """A `tokenizer.json`, run by the `tokenizers` library."""
+
+    type = "huggingface"
+    segment_chars = 1_000_000
+
+    def __init__(self, path: Path, eod_token: str | None = None):
+        from tokenizers import Tokenizer as Library
+
+        super().__init__(path)
+        try:
+            self._library: Any = Library.from_file(str(path))
+        except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+            raise InputError(Problem(f"is not a Hugging Face tokenizer.json: {error}", path)) from None
+        # The file may ask for 512 tokens and padding; a corpus is neither cut nor padded by its tokenizer.
+        self._library.no_truncation()
+        self._library.no_padding()
+        self._library.encode_special_tokens = True
+        vocab = self._library.get_vocab(with_added_tokens=True)
+        self.vocab_size = 1 + max(vocab.values(), default=-1)
+        if self.vocab_size == 0:
+            raise InputError(Problem("has an empty vocabulary", path))
+        self.bos_id = next((vocab[name] for name in BOS_CANDIDATES if name in vocab), None)
+        found = [name for name in EOD_CANDIDATES if name in vocab]
+        several = f"has several tokens that may end a document ({', '.join(found)})"
+        none = f"has none of the usual tokens that end a document ({', '.join(EOD_CANDIDATES)})"
+        self._set_eod(eod_token, vocab[found[0]] if len(found) == 1 else None, several if found else none)
+        # A tokenizer that puts a space before the first word has to be told that a segment goes on.
+        self._lead = "" if self._joins("ab", " cd", "") else "\n"
+        self._lead_length = len(self.encode(self._lead)) if self._lead else 0
+
+    def encode_batch(self, texts: Sequence[str], continued: Sequence[bool] | None = None) -> list[np.ndarray]:
+        if continued is None or not self._lead:
+            return self._encode(list(texts))
+        ids = self._encode([self._lead + text if more else text for text, more in zip(texts, continued)])
+        return [row[self._lead_length :] if more else row for row, more in zip(ids, continued)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._library.decode([int(i) for i in ids], skip_special_tokens=False))
+
+    def boundary(self, text: str, start: int, end: int) -> int:
+        return _tried_boundary(self, text, start, end)
+
+    def id_of(self, token: str) -> int | None:
+        return self._library.token_to_id(token)
+
+    def _encode(self, texts: list[str]) -> list[np.ndarray]:
+        encoded = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(item.ids, dtype=np.int32) for item in encoded]
+
+    def _joins(self, left: str, right: str, lead: str) -> bool:
+        whole, first, second, mark = self._encode([left + right, left, lead + right, lead])
+        return bool(np.array_equal(whole, np.concatenate([first, second[len(mark) :]])))
+
+
+def load_tokenizer(path: str | Path, eod_token: str | None = None) -> Tokenizer:
+    """Load a tokenizer from its file, or from a folder: a dataset, or one that holds one tokenizer file.
+
+    Args:
+        path: SentencePiece `.model`, Hugging Face `tokenizer.json`, or a folder.
+        eod_token: name of the token that ends a document; None takes the tokenizer's own (of a dataset: the one used).
+
+    Raises:
+        InputError: no such file, not a tokenizer, or no token that ends a document.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _load_from_folder(path, eod_token)
+    try:
+        with open(path, "rb") as file:
+            start = file.read(64).lstrip()
+    except OSError as error:
+        message = f"tokenizer cannot be read: {error.strerror}; give a SentencePiece .model or a tokenizer.json"
+        raise InputError(Problem(message, path)) from None
+    if start.startswith(b"{") or path.suffix == ".json":
+        return HuggingFaceTokenizer(path, eod_token)
+    return SentencePieceTokenizer(path, eod_token)
+
+
+def _load_from_folder(folder: Path, eod_token: str | None) -> Tokenizer:
+    if (folder / MANIFEST_NAME).exists():
+        manifest = read_manifest(folder)
+        tokenizer = load_tokenizer(folder / manifest.tokenizer.file, eod_token or manifest.options.eod_token)
+        if tokenizer.fingerprint != manifest.tokenizer.fingerprint:
+            raise InputError(Problem("is not the tokenizer that made this dataset: its sha256 differs", tokenizer.path))
+        return tokenizer
+    found = [folder / name for name in ("tokenizer.model", "tokenizer.json") if (folder / name).is_file()]
+    if len(found) != 1:
+        what = "both tokenizer.model and tokenizer.json" if found else "neither tokenizer.model nor tokenizer.json"
+        raise InputError(Problem(f"holds {what}; give the tokenizer's file", folder))
+    return load_tokenizer(found[0], eod_token)
+
+
+def _exact_cuts(library: Any) -> str:
+    """Characters before which a text may be cut under any circumstances, by the model's own vocabulary.
+
+    BPE merges within a piece only, so a place that no piece spans is a border that no merge crosses; that holds where
+    the text reaches BPE unchanged (identity normaliser). Unigram models compare sums over the whole text, so they have none.
+    """
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
+
+    model: Any = ModelProto()
+    model.ParseFromString(library.serialized_model_proto())
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    plain = (
+        trainer.model_type == trainer.BPE
+        and trainer.byte_fallback  # without it, unknown characters in a row are one token
+        and not normalizer.precompiled_charsmap
+        and not normalizer.remove_extra_whitespaces
+        and normalizer.escape_whitespaces
+        and not trainer.treat_whitespace_as_suffix
+    )
+    if not plain:
+        return ""
+    space = "\u2581"
+    names = [piece.piece for piece in model.pieces]
+    if any("\n" in name and name != "\n" for name in names):
+        return ""
+    spanned = any(space in name.lstrip(space) for name in names)
+    return "\n" if spanned else "\n "
+
+
+def _tried_boundary(tokenizer: Tokenizer, text: str, start: int, end: int) -> int:
+    """Last newline or space whose neighbourhood gives the same ids cut and whole; 0 where none of a few does."""
+    for mark in "\n ":
+        place = end
+        for _ in range(_TRIES):
+            place = text.rfind(mark, start + 1, place)
+            if place <= start:
+                break
+            left, right = text[max(start, place - _WINDOW) : place], text[place : place + _WINDOW]
+            whole, first, second = tokenizer.encode_batch([left + right, left, right], [True, True, True])
+            if np.array_equal(whole, np.concatenate([first, second])):
+                return place
+    return 0
