@@ -40,7 +40,7 @@ def cross_faults(sections: Mapping[str, Section]) -> list[Fault]:
 def not_trainable_yet(loaded: LoadedConfig) -> list[Problem]:
     """What is valid but not carried out by `msllm train` of this version: all parallelism but data_parallel."""
     parallel = loaded.config.parallel_config
-    degrees = ("model_parallel", "context_parallel", "expert_parallel", "pipeline_stage", "gradient_aggregation_group")
+    degrees = ("model_parallel", "context_parallel", "expert_parallel", "pipeline_stage")
     found = [
         Fault(f"{name} ({value}) is not trained by this version yet; set {name} to 1", (f"parallel_config.{name}",))
         for name in degrees

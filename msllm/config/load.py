@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from msllm.config.checks import cross_faults
 from msllm.config.messages import explain, nearest, show_value
 from msllm.config.origin import LoadedConfig, Origin, Origins
 from msllm.config.sections import ModelConfig, RunConfig, Section
-from msllm.config.yaml_text import KeyPath, YamlTree, dump_yaml, parse_value, read_yaml_file
+from msllm.config.yaml_text import KeyPath, YamlTree, dump_yaml, parse_value, read_yaml_file, show_key
 from msllm.errors import InputError, Problem
 from msllm.files import write_atomic
 
@@ -118,14 +119,14 @@ class _Given:
     def override(self, text: str) -> None:
         """Apply one `--set section.key=value`."""
         name, equals, raw = text.partition("=")
-        origin = Origin(f"--set {text}" if len(text) <= 80 else f"--set {text[:77]}...")
+        origin = Origin(f"--set {show_key(text)}")
         path = tuple(name.strip().split("."))
         sections = RunConfig.model_fields
         if not equals or len(path) < 2 or not all(path):
             self.problems.append(Problem(f"{origin}: expected section.key=value, as --set training.train_steps=100"))
             return
         if path[0] not in sections:
-            self.problems.append(Problem(f"{origin}: unknown section {path[0]}; {nearest(path[0], sections)}"))
+            self.problems.append(Problem(f"{origin}: {_unknown_section(path[0], set(sections))}"))
             return
         try:
             value, inner_paths = parse_value(raw)
@@ -150,14 +151,15 @@ class _Given:
 
 
 def _unknown_section(section: str, allowed: set[str]) -> str:
+    message = f"unknown section {show_key(section)}; "
     if allowed == {"parallel_config"}:
-        return f"unknown section {section}; a file given with --parallel holds parallel_config: only"
+        return f"{message}a file given with --parallel holds parallel_config: only"
     for name, owner in section_classes().items():
         if section in owner.model_fields:
-            return f"unknown section {section}; it is a key of {name}:"
+            return f"{message}it is a key of {name}:"
     if section in _MINDFORMERS_SECTIONS:
-        return f"unknown section {section}; convert a MindFormers YAML with `msllm config import-mindformers`"
-    return f"unknown section {section}; {nearest(section, allowed)}"
+        return f"{message}convert a MindFormers YAML with `msllm config import-mindformers`"
+    return message + nearest(section, allowed)
 
 
 def _model_class(given: _Given, model_configs: Mapping[str, type[ModelConfig]]) -> type[ModelConfig] | None:
@@ -192,14 +194,26 @@ def _sections(given: _Given, model_configs: Mapping[str, type[ModelConfig]]) -> 
     for name, owner in classes.items():
         if name == "model" and model_class is None:
             continue
-        try:
-            valid[name] = owner.model_validate(given.values.get(name, {}))
-        except ValidationError as error:
-            for detail in error.errors(include_url=False):
-                path = (name, *(str(part) for part in detail["loc"]))
-                message = explain(detail, name, owner, classes)
-                if detail["type"] != "missing":
-                    given.problems.append(given.origins().problem(message, path))
-                elif not given.unreadable:
-                    given.problems.append(_missing(given, message, path))
+        section, errors = _validate(owner, given.values.get(name, {}))
+        if section is not None:
+            valid[name] = section
+        for detail in errors:
+            path = (name, *(str(part) for part in detail["loc"]))
+            message = explain(detail, name, owner, classes)
+            if detail["type"] != "missing":
+                given.problems.append(given.origins().problem(message, path))
+            elif not given.unreadable:
+                given.problems.append(_missing(given, message, path))
     return valid
+
+
+def _validate(owner: type[Section], values: dict[str, Any]) -> tuple[Section | None, list[ErrorDetails]]:
+    """The section and what is wrong with it. Unknown keys alone do not stop it from being checked against others."""
+    try:
+        return owner.model_validate(values), []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    unknown = {detail["loc"][0] for detail in details if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1}
+    if len(unknown) < len(details):
+        return None, details
+    return owner.model_validate({key: value for key, value in values.items() if key not in unknown}), details

@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic_core import ErrorDetails
 
 from msllm.config.sections import Section
-from msllm.config.yaml_text import KeyPath
+from msllm.config.yaml_text import KeyPath, show_key
 
 _TYPE_NAMES = {
     "int_type": "a whole number",
@@ -27,6 +27,14 @@ _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "less_than": ("less than", "lt"),
     "less_than_equal": ("at most", "le"),
+}
+# Keys of a MindFormers parallel_config: block that have no field here, and what to do about them.
+_MINDFORMERS_PARALLEL = {
+    "context_parallel_algo": "remove it, context_parallel has one algorithm",
+    "ulysses_degree_in_cp": "remove it, context_parallel has one algorithm",
+    "seq_split_num": "remove it, sequences are not split in the pipeline",
+    "optimizer_shard": "remove it and set enable_parallel_optimizer",
+    "mem_coeff": "remove it, it belongs to MindSpore's automatic search",
 }
 
 
@@ -58,12 +66,18 @@ def nested_section(owner: type[Section], key: str) -> type[Section] | None:
 
 
 def unknown_key(path: KeyPath, owner: type[Section], sections: Mapping[str, type[Section]]) -> str:
-    """Message for a key that its section does not have: another section's key, or the nearest legal name."""
+    """Message for a key that its section does not have: where it belongs, or the nearest legal name."""
     key, place = path[-1], ".".join(path[:-1])
-    for name, section in sections.items():
-        if key in section.model_fields and name != path[0]:
-            return f"unknown key {key} in {place}; it belongs in {name}:"
-    return f"unknown key {key} in {place}; {nearest(key, owner.model_fields)}"
+    message = f"unknown key {show_key(key)} in {place}; "
+    if path[0] == "parallel_config" and key in _MINDFORMERS_PARALLEL:
+        return f"{message}MindFormers has it, this version does not: {_MINDFORMERS_PARALLEL[key]}"
+    others = {field: name for name, section in sections.items() if name != path[0] for field in section.model_fields}
+    if key in others:
+        return f"{message}it belongs in {others[key]}:"
+    close = difflib.get_close_matches(key, [*owner.model_fields, *others], n=1)
+    if close and close[0] not in owner.model_fields:
+        return f"{message}did you mean {others[close[0]]}.{close[0]}?"
+    return message + nearest(key, owner.model_fields)
 
 
 def explain(error: ErrorDetails, section: str, owner: type[Section], sections: Mapping[str, type[Section]]) -> str:

@@ -126,7 +126,7 @@ class LossScaleConfig(Section):
 class TrainingConfig(Section):
     """How long, in which batches, in which precision and on what."""
 
-    seed: NonNegativeInt = 42
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 42
     """Draws the weights and the order of the data."""
     train_steps: PositiveInt
     """Optimizer steps of the whole run; a resumed run ends at the same step."""
@@ -189,7 +189,7 @@ class ParallelConfig(Section):
     enable_parallel_optimizer: bool = False
     """Cut optimizer state over data_parallel (ZeRO)."""
     gradient_aggregation_group: PositiveInt = 1
-    """Groups into which gradient communication is fused; 1 as long as the framework decides."""
+    """Groups into which gradient communication is fused: a hint about speed, which is left to the framework so far."""
 
     @property
     def device_num(self) -> int:

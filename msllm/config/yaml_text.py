@@ -70,6 +70,12 @@ class _Refused(Exception):
         self.line = mark.line + 1 if mark else None
 
 
+def show_key(key: str) -> str:
+    """A key as it was written, cut and with control characters escaped."""
+    text = repr(key)[1:-1]
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def dump_yaml(values: Any) -> str:
     """Block-style YAML of plain values, keys in the order given."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
@@ -191,7 +197,7 @@ class _Reader:
             here = (*path, key)
             if key in own_lines:
                 lines = f"{own_lines[key]} and {line}"
-                self.faults.append((f"key {'.'.join(here)} is given twice, in lines {lines}; keep one", line))
+                self.faults.append((f"key {show_key('.'.join(here))} is given twice, in lines {lines}; keep one", line))
                 continue
             own_lines[key] = self.lines[here] = line
             values[key] = self._value(value_node, here)
