@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile, load_from_options, print_json
 
 app = typer.Typer(help="Show, describe and import configurations.", no_args_is_help=True)
+
+
+class Language(str, Enum):
+    """Languages of the reference tables."""
+
+    en = "en"
+    cn = "cn"
 
 
 @app.command()
@@ -16,23 +27,47 @@ def show(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the resolved configuration, and where each value comes from.
+    """Print the resolved configuration and where each value comes from; stop with every fault if there is one.
 
-    Example: msllm config show --config models/llama/configs/llama_tiny.yaml --set optimizer.learning_rate=3e-4
+    Example: msllm config show -c models/llama/configs/llama_tiny.yaml --set optimizer.learning_rate=3e-4
     """
+    from msllm.config.messages import show_value
+
     loaded = load_from_options(config, parallel, overrides)
     if as_json:
         origins = {path: str(origin) for path, _, origin in loaded.rows()}
         print_json({"config": loaded.config.to_dict(), "origins": origins})
         return
-    from msllm.config.messages import show_value
-
-    rows = [(path, show_value(value), str(origin)) for path, value, origin in loaded.rows()]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    section = ""
-    for path, value, origin in rows:
-        head = path.partition(".")[0]
-        if head != section:
-            section = head
+    rows = [(*path.split(".", 1), show_value(value), str(origin)) for path, value, origin in loaded.rows()]
+    widths = [max(len(row[column]) for row in rows) for column in (1, 2)]
+    shown = None
+    for section, key, value, origin in rows:
+        if section != shown:
             typer.secho(f"{section}:", bold=True)
-        typer.echo(f"  {path:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+            shown = section
+        typer.echo(f"  {key:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+
+
+@app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option(help="File to write; stdout where it is left out.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The reference tables instead of JSON Schema.")] = False,
+    language: Annotated[Language, typer.Option(help="Language of the reference tables.")] = Language.en,
+) -> None:
+    """Write the JSON Schema of configuration files, which lets an editor complete and check keys.
+
+    Example: msllm config schema --output msllm/config/schema.json
+    """
+    from msllm.config import schema as schemas
+    from msllm.files import write_atomic
+    from msllm.registry import MODEL_CONFIGS
+
+    if markdown:
+        text = schemas.markdown(MODEL_CONFIGS, language.value)
+    else:
+        text = schemas.json_schema_text(MODEL_CONFIGS)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomic(output, text)
+        typer.echo(f"wrote {output}")

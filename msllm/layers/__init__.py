@@ -1,0 +1,8 @@
+"""Cells that models are written with. They know shapes and dtypes, and nothing of devices or parallelism.
+
+Shapes in docstrings: B batch, S sequence, T = B * S tokens, H hidden size, N query heads, K key/value heads, D head size,
+F feed-forward size, V vocabulary. Hidden states travel as (T, H): one row a token.
+
+Precision (`msllm/training/amp.py`) is put on from outside; a cell that must stay in float32 says `keep_float32 = True`,
+one whose only work is a matrix product says `matrix_product = True`.
+"""

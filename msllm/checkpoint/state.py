@@ -1,0 +1,181 @@
+"""Full training states on disk: whole or absent, checked when read.
+
+    checkpoints/step_00000100/
+        model.safetensors       weights, by name
+        optimizer.safetensors   Adam's moments, loss scale and its counters, global step
+        state.json              position in the data, seed, versions, what the data was
+        config.yaml             the resolved configuration
+        manifest.json           sha256 and size of each file, name, shape and dtype of each tensor
+        COMPLETE                written last: a folder without it is none
+
+A state is written beside its place, flushed to the disk and renamed; MindSpore's own checkpoints can be cut or flipped and
+still load, so every byte is compared with the manifest before a tensor is used.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from msllm.config.load import write_resolved
+from msllm.config.sections import RunConfig
+from msllm.errors import InputError, Problem
+from msllm.files import fsync, new_directory, remove_leftovers, sha256_of, write_atomic
+
+FORMAT_VERSION = 1
+MARKER = "COMPLETE"
+PREFIX = "step_"
+TENSOR_FILES = ("model", "optimizer")
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """All that a run needs to go on as if it had not stopped."""
+
+    model: dict[str, np.ndarray]
+    """Name -> weight."""
+    optimizer: dict[str, np.ndarray]
+    """Name -> every other parameter of the step cell."""
+    state: dict[str, Any]
+    """Plain values: `step`, `samples_seen`, `seed`, `dataset`, `versions`."""
+
+
+def checkpoint_name(step: int) -> str:
+    """Folder of a step's state; names sort as steps do."""
+    return f"{PREFIX}{step:08d}"
+
+
+def step_of(path: Path) -> int:
+    """Step of a state's folder."""
+    return int(path.name[len(PREFIX) :])
+
+
+def complete_checkpoints(root: Path) -> list[Path]:
+    """Folders of complete states, oldest first."""
+    found = [p for p in root.glob(f"{PREFIX}*") if p.name[len(PREFIX) :].isdigit() and (p / MARKER).exists()]
+    return sorted(found, key=step_of)
+
+
+def save_state(root: Path, step: int, content: TrainingState, config: RunConfig) -> Path:
+    """Write a state and return its folder. An incomplete folder of the same step is replaced.
+
+    Raises:
+        OSError: the disk is full or not writable; nothing has appeared then.
+    """
+    from safetensors.numpy import save_file
+
+    root.mkdir(parents=True, exist_ok=True)
+    target = root / checkpoint_name(step)
+    if target.exists():
+        shutil.rmtree(target)
+    with new_directory(target) as folder:
+        tensors = {}
+        for name in TENSOR_FILES:
+            arrays = {key: np.ascontiguousarray(value) for key, value in getattr(content, name).items()}
+            _save_tensors(save_file, arrays, folder / f"{name}.safetensors")
+            tensors[name] = {key: [str(value.dtype), list(value.shape)] for key, value in arrays.items()}
+        (folder / "state.json").write_text(json.dumps(content.state, indent=1, sort_keys=True) + "\n")
+        write_resolved(config, folder / "config.yaml")
+        files = {
+            file.name: {"sha256": sha256_of(file), "bytes": file.stat().st_size} for file in sorted(folder.iterdir())
+        }
+        manifest = {"format": "msllm-checkpoint", "version": FORMAT_VERSION, "files": files, "tensors": tensors}
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    write_atomic(target / MARKER, sha256_of(target / "manifest.json") + "\n")
+    return target
+
+
+def _save_tensors(save_file, arrays: dict[str, np.ndarray], path: Path) -> None:
+    """safetensors reports a full disk as an error of its own, without the errno that callers look for."""
+    try:
+        save_file(arrays, str(path))
+    except Exception as error:
+        if isinstance(error, OSError):
+            raise
+        raise OSError(None, f"{error}", str(path)) from error
+
+
+def damage_of(path: Path) -> list[str]:
+    """What is wrong with a state's files; empty where all is well."""
+    if not (path / MARKER).exists():
+        return [f"no {MARKER} file: the state was not finished"]
+    try:
+        text = (path / "manifest.json").read_bytes()
+        manifest = json.loads(text)
+        files: Mapping[str, Any] = manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ["manifest.json cannot be read"]
+    if manifest.get("version") != FORMAT_VERSION:
+        return [f"format version {manifest.get('version')}, this msllm reads {FORMAT_VERSION}"]
+    if (path / MARKER).read_text().strip() != sha256_of(path / "manifest.json"):
+        return ["manifest.json is not the one that was written"]
+    found = []
+    for name, facts in files.items():
+        file = path / name
+        if not file.exists():
+            found.append(f"{name} is missing")
+        elif file.stat().st_size != facts["bytes"]:
+            found.append(f"{name} has {file.stat().st_size} bytes instead of {facts['bytes']}")
+        elif sha256_of(file) != facts["sha256"]:
+            found.append(f"{name} has changed since it was written (sha256 differs)")
+    return found
+
+
+def load_state(path: Path) -> TrainingState:
+    """Read a state after checking every byte of it.
+
+    Raises:
+        InputError: with each missing, cut or changed file.
+    """
+    from safetensors.numpy import load_file
+
+    if not path.is_dir():
+        raise InputError(Problem("no such checkpoint folder", path))
+    damage = damage_of(path)
+    if damage:
+        raise InputError([Problem(text, path) for text in damage])
+    tensors = {name: load_file(str(path / f"{name}.safetensors")) for name in TENSOR_FILES}
+    return TrainingState(tensors["model"], tensors["optimizer"], json.loads((path / "state.json").read_text()))
+
+
+def newest_good(root: Path) -> tuple[Path | None, list[Problem]]:
+    """The newest complete and undamaged state under `root`, and what was wrong with newer ones."""
+    problems = []
+    for path in reversed(complete_checkpoints(root)):
+        damage = damage_of(path)
+        if not damage:
+            return path, problems
+        problems += [Problem(text, path) for text in damage]
+    return None, problems
+
+
+def prune(root: Path, keep_last: int, keep_every: int | None) -> list[Path]:
+    """Remove complete states beyond the newest `keep_last`, except multiples of `keep_every`; return the removed."""
+    removed = []
+    for path in complete_checkpoints(root)[:-keep_last]:
+        if keep_every and step_of(path) % keep_every == 0:
+            continue
+        _remove(path)
+        removed.append(path)
+    return removed
+
+
+def remove_after(root: Path, step: int) -> None:
+    """Remove what a resumed run will write again: states after `step`, unfinished ones, left-over temporary folders."""
+    remove_leftovers(root)
+    for path in root.glob(f"{PREFIX}*"):
+        if path.name[len(PREFIX) :].isdigit() and (step_of(path) > step or not (path / MARKER).exists()):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """The marker goes first, so that a kill in between leaves an incomplete folder and not a damaged one."""
+    (path / MARKER).unlink(missing_ok=True)
+    fsync(path)
+    shutil.rmtree(path)

@@ -1,0 +1,39 @@
+"""Sums over the data-parallel ranks."""
+
+from __future__ import annotations
+
+from mindspore import nn
+from mindspore.ops import operations as P
+
+
+class MeanOverRanks(nn.Cell):
+    """Mean of a tensor, or of each tensor of a tuple, over all ranks; the identity on one rank."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.size = size
+        self.all_reduce = P.AllReduce() if size > 1 else None
+
+    def construct(self, x):
+        if self.all_reduce is None:
+            return x
+        return self.all_reduce(x) / self.size
+
+
+class GradientMean(nn.Cell):
+    """Mean of every gradient over the data-parallel ranks; the identity on one rank.
+
+    The division is left to the caller, who multiplies each gradient by one factor anyway: outputs are SUMS.
+    """
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.all_reduce = P.AllReduce() if size > 1 else None
+
+    def construct(self, gradients):
+        if self.all_reduce is None:
+            return gradients
+        summed = ()
+        for gradient in gradients:
+            summed += (self.all_reduce(gradient),)
+        return summed

@@ -1,0 +1,75 @@
+"""This process's place among the processes of a job."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from msllm.config.sections import ParallelConfig
+from msllm.errors import InputError
+
+
+@dataclass(frozen=True)
+class World:
+    """Rank and number of processes, and this rank's place along the data-parallel axis."""
+
+    rank: int = 0
+    size: int = 1
+    data_rank: int = 0
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes what is written once."""
+        return self.rank == 0
+
+
+def launched_processes() -> int:
+    """Processes that msrun started, 1 without it. Imports no MindSpore."""
+    return int(os.environ.get("MS_WORKER_NUM") or os.environ.get("RANK_SIZE") or 1)
+
+
+def launched_rank() -> int:
+    """This process's rank as msrun gives it (MS_NODE_ID where RANK_ID is absent), 0 without it."""
+    return int(os.environ.get("RANK_ID") or os.environ.get("MS_NODE_ID") or 0)
+
+
+def check_world(parallel: ParallelConfig) -> None:
+    """Refuse a strategy for another number of processes than were started.
+
+    Raises:
+        InputError: with both numbers and the two ways to make them agree.
+    """
+    started, needed = launched_processes(), parallel.device_num
+    if started != needed:
+        raise InputError(
+            f"parallel_config needs {needed} processes (data_parallel {parallel.data_parallel} x model_parallel "
+            f"{parallel.model_parallel} x pipeline_stage {parallel.pipeline_stage}), but {started} were started; "
+            f"start with `msrun --worker_num {needed} --local_worker_num {needed} ...` or set parallel_config.data_parallel "
+            f"to {started}"
+        )
+
+
+def resolve_device_target(device_target: str) -> str:
+    """`auto` -> Ascend where this host shows a card, CPU elsewhere. Imports no MindSpore."""
+    if device_target != "auto":
+        return device_target
+    return "Ascend" if any(Path("/dev").glob("davinci[0-9]*")) else "CPU"
+
+
+def init_world(parallel: ParallelConfig, device_target: str) -> World:
+    """Set Graph mode, the device and the parallel context; join the other processes if there are any."""
+    import mindspore as ms
+    from mindspore import communication
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_device(resolve_device_target(device_target))
+    check_world(parallel)
+    if parallel.device_num == 1:
+        return World()
+    communication.init()
+    rank, size = communication.get_rank(), communication.get_group_size()
+    ms.set_auto_parallel_context(
+        parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True, device_num=size, global_rank=rank
+    )
+    return World(rank, size, rank)

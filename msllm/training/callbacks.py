@@ -1,0 +1,72 @@
+"""MindSpore's callback protocol around our loop, so that callbacks written for `Model.train` work unchanged."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from msllm.errors import InputError
+
+
+class CallbackRunner:
+    """Calls every hook of MindSpore callbacks with the context that `Model.train` would give them.
+
+    `net_outputs` is the loss tensor, `cur_step_num` the global step; one epoch is the whole run. A callback that calls
+    `run_context.request_stop()` ends the run after the step, with a checkpoint.
+    """
+
+    def __init__(self, callbacks: Sequence[Any], step_cell: Any, train_steps: int, device_number: int):
+        from mindspore.train.callback import RunContext
+        from mindspore.train.callback._callback import _InternalCallbackParam
+
+        params = _InternalCallbackParam()
+        params.train_network = step_cell
+        params.network = step_cell.network.model
+        params.optimizer = step_cell.optimizer
+        params.epoch_num = params.cur_epoch_num = 1
+        params.batch_num = train_steps
+        params.device_number = device_number
+        params.dataset_sink_mode = False
+        params.mode = "train"
+        params.parallel_mode = "data_parallel" if device_number > 1 else "stand_alone"
+        params.list_callback = list(callbacks)
+        params.cur_step_num = 0
+        params.net_outputs = None
+        self._callbacks = list(callbacks)
+        self._params = params
+        self._context = RunContext(params)
+
+    def call(self, hook: str) -> None:
+        """`on_train_begin`, `on_train_epoch_begin`, `on_train_step_begin` and their `_end`s."""
+        for callback in self._callbacks:
+            getattr(callback, hook)(self._context)
+
+    def step_begin(self, step: int) -> None:
+        """Before the step with this number, counted from 1."""
+        self._params.cur_step_num = step
+        self.call("on_train_step_begin")
+
+    def step_end(self, loss: Any) -> bool:
+        """After the step; whether a callback asked to stop."""
+        self._params.net_outputs = loss
+        self.call("on_train_step_end")
+        return bool(self._context.get_stop_requested())
+
+
+def load_callback(path: str) -> Any:
+    """An instance of the callback class `package.module:Class`.
+
+    Raises:
+        InputError: no such module or class, not a MindSpore Callback, or its constructor needs arguments.
+    """
+    from mindspore.train import Callback
+
+    module_name, _, class_name = path.partition(":")
+    try:
+        made = getattr(importlib.import_module(module_name), class_name)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"--callback {path}: {error}; expected package.module:Class, a class without arguments") from None
+    if not isinstance(made, Callback):
+        raise InputError(f"--callback {path}: {class_name} must derive from mindspore.train.Callback")
+    return made

@@ -1,0 +1,98 @@
+"""What a person sees: a live line on a terminal, plain lines elsewhere, and a log file for each rank."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from msllm.parallel.world import World
+from msllm.training.metrics import StepMetrics, duration
+
+
+class RunConsole:
+    """Messages and progress of one rank. Ranks tag their lines once there are several."""
+
+    def __init__(self, world: World, log_file: Path, train_steps: int):
+        self.train_steps = train_steps
+        self._started: float | None = None
+        self._first_step = 0
+        self._logger = logging.getLogger(f"msllm.rank_{world.rank}")
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        tag = f"[rank {world.rank}] " if world.size > 1 else ""
+        for handler in list(self._logger.handlers):
+            self._logger.removeHandler(handler)
+        to_file = logging.FileHandler(log_file, encoding="utf-8")
+        to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._logger.addHandler(to_file)
+        self._live = _LiveLine(train_steps) if world.is_main and sys.stderr.isatty() else None
+        if self._live is None:
+            to_console = logging.StreamHandler(sys.stdout)
+            to_console.setFormatter(logging.Formatter(f"{tag}%(message)s"))
+            self._logger.addHandler(to_console)
+
+    def info(self, text: str) -> None:
+        """A message."""
+        self._logger.info(text)
+        if self._live:
+            self._live.print(text)
+
+    def warning(self, text: str) -> None:
+        """Something that the user should look at."""
+        self._logger.warning("warning: %s", text)
+        if self._live:
+            self._live.print(f"warning: {text}")
+
+    def step(self, metrics: StepMetrics, show: bool) -> None:
+        """Progress after a step; `show` also makes a line of it."""
+        if self._started is None:  # the first step holds the compilation, which would spoil the ETA
+            self._started, self._first_step = time.monotonic(), metrics.step
+        line = self._line(metrics)
+        if show:
+            self._logger.info(line)
+        if self._live:
+            self._live.update(metrics.step, line)
+
+    def _line(self, metrics: StepMetrics) -> str:
+        done = metrics.step - self._first_step
+        elapsed = time.monotonic() - (self._started or time.monotonic())
+        left = elapsed / done * (self.train_steps - metrics.step) if done else float("inf")
+        waited = 100 * metrics.data_seconds / metrics.step_seconds if metrics.step_seconds else 0.0
+        scale = f" scale {metrics.loss_scale:g}" if metrics.loss_scale != 1 else ""
+        overflow = " OVERFLOW, no update" if metrics.overflow else ""
+        return (
+            f"step {metrics.step}/{self.train_steps} loss {metrics.loss:.4f} lr {metrics.lr:.2e} "
+            f"grad_norm {metrics.grad_norm:.3f}{scale}{overflow} tokens/s {metrics.tokens_per_second:,.0f} "
+            f"data {waited:.1f}% eta {duration(left)}"
+        )
+
+    def close(self) -> None:
+        """End the live line."""
+        if self._live:
+            self._live.close()
+
+
+class _LiveLine:
+    """One line at the bottom of a terminal, by rich."""
+
+    def __init__(self, train_steps: int):
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._progress = Progress(TextColumn("{task.description}", markup=False), BarColumn(), console=Console(stderr=True))
+        self._task = self._progress.add_task("compiling the first step", total=train_steps)
+        self._progress.start()
+
+    def print(self, text: str) -> None:
+        """A line above the live one."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def update(self, step: int, line: str) -> None:
+        """Move on."""
+        self._progress.update(self._task, completed=step, description=line)
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self._progress.stop()
