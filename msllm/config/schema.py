@@ -116,7 +116,7 @@ def _rows(prefix: str, owner: type[Section], language: Language, required: str) 
         meaning = FIELDS_CN[f"{_owner_of(owner, key)}.{key}"] if language == "cn" else field.description or ""
         inner = nested_section(owner, key)
         kind = _kind(schema[key]) if inner is None else "mapping, null"
-        rows.append(f"| `{prefix}{key}` | {kind} | {default} | {meaning} |".replace("||", "|"))
+        rows.append(f"| `{prefix}{key}` | {kind} | {default} | {meaning} |")
         if inner is not None:
             rows += _rows(f"{prefix}{key}.", inner, language, required)
     return rows
@@ -143,5 +143,5 @@ def _kind(schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {len(schema['prefixItems'])}: {_kind(schema['prefixItems'][0])}"
     words = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
-    bounds = [f"{sign} {schema[key]:g}" for key, sign in words.items() if key in schema]
+    bounds = [f"{sign} {schema[key]}" for key, sign in words.items() if key in schema]
     return " ".join([schema["type"], ", ".join(bounds)]).strip()
