@@ -200,7 +200,7 @@ def _sections(given: _Given, model_configs: Mapping[str, type[ModelConfig]]) -> 
         for detail in errors:
             path = (name, *(str(part) for part in detail["loc"]))
             message = explain(detail, name, owner, classes)
-            if detail["type"] != "missing":
+            if detail["type"] != "missing" or isinstance(detail["loc"][-1], int):
                 given.problems.append(given.origins().problem(message, path))
             elif not given.unreadable:
                 given.problems.append(_missing(given, message, path))
@@ -213,7 +213,9 @@ def _validate(owner: type[Section], values: dict[str, Any]) -> tuple[Section | N
         return owner.model_validate(values), []
     except ValidationError as error:
         details = error.errors(include_url=False)
-    unknown = {detail["loc"][0] for detail in details if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1}
+    unknown = {
+        detail["loc"][0] for detail in details if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
+    }
     if len(unknown) < len(details):
         return None, details
     return owner.model_validate({key: value for key, value in values.items() if key not in unknown}), details

@@ -49,9 +49,10 @@ def show_value(value: Any) -> str:
 
 
 def nearest(name: str, legal: Iterable[str]) -> str:
-    """`; did you mean X?` where a legal name is close, else the list of them."""
+    """`did you mean X?` where a legal name is close, else the list of them."""
     names = sorted(legal)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = [other for other in names if other.lower() == name.lower()]
+    close += difflib.get_close_matches(name, names, n=1)
     if close:
         return f"did you mean {close[0]}?"
     return f"legal: {', '.join(names)}"
@@ -98,7 +99,9 @@ def explain(error: ErrorDetails, section: str, owner: type[Section], sections: M
         return f"{name} must be {_TYPE_NAMES[kind]}, not {show_value(given)}{_type_hint(kind, given)}"
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        return f"{name} ({show_value(given)}) must be {words} {error['ctx'][key]}"
+        bound = error["ctx"][key]
+        shown = f"{bound:g}" if isinstance(bound, float) else bound
+        return f"{name} ({show_value(given)}) must be {words} {shown}"
     if kind == "literal_error":
         return (
             f"{name} ({show_value(given)}) must be one of {_choices(inner, path[-1])}{_closest(given, inner, path[-1])}"

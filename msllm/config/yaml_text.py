@@ -47,6 +47,14 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Text as YAML; rare line breaks are escaped, as PyYAML would read them back as spaces from single quotes."""
+    style = '"' if any(mark in text for mark in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
 # The loader forgets YAML 1.1's patterns; the dumper keeps them too, so that other readers see text as text.
 _Loader.yaml_implicit_resolvers = {}
 for _class in (_Loader, _Dumper):

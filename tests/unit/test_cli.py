@@ -1,0 +1,117 @@
+"""The command msllm: exit codes, messages, and that it starts light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from msllm import __version__
+from msllm.cli import main
+
+ROOT = Path(__file__).parents[2]
+TINY = str(ROOT / "models/llama/configs/llama_tiny.yaml")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Call the command in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["msllm", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_version(run):
+    assert run("--version") == (0, f"msllm {__version__}\n", "")
+
+
+def test_help_lists_the_commands(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "config" in out
+
+
+@pytest.mark.parametrize("arguments", [["conifg"], ["config", "show"], ["--nonsense"], ["config", "show", "-c"]])
+def test_wrong_usage_is_exit_code_2(run, arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert "Error" in err
+
+
+def test_faults_go_to_stderr_one_a_line_and_brackets_survive(run, tmp_path):
+    path = tmp_path / "o[red]d.yaml"
+    path.write_text("modle: {}\n")
+    code, out, err = run("config", "show", "-c", TINY, "-c", str(path), "-s", "data.seq_length=9999999")
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        f"error: {path}:1: unknown section modle; did you mean model?",
+        (
+            "error: seq_length (9999999) must be at most max_position_embeddings (512); set seq_length to 512 or less "
+            f"(--set data.seq_length=9999999, {TINY}:12)"
+        ),
+    ]
+
+
+def test_show_prints_each_value_with_its_origin(run):
+    code, out, _ = run("config", "show", "-c", TINY, "--set", "optimizer.learning_rate=1e-3")
+    assert code == 0
+    rows = [line.split(maxsplit=2) for line in out.splitlines()]
+    assert ["learning_rate", "0.001", "--set optimizer.learning_rate=1e-3"] in rows
+    assert ["vocab_size", "4096", f"{TINY}:6"] in rows
+    assert ["head_dim", "null", "default"] in rows
+
+
+def test_show_as_json_is_only_json_and_loads_again(run, tmp_path):
+    code, out, _ = run("config", "show", "-c", TINY, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["origins"]["model.vocab_size"] == f"{TINY}:6"
+    (tmp_path / "again.yaml").write_text(json.dumps(document["config"]))
+    code, out, _ = run("config", "show", "-c", str(tmp_path / "again.yaml"), "--json")
+    assert json.loads(out)["config"] == document["config"]
+
+
+def test_schema_is_written_to_a_file_or_stdout(run, tmp_path):
+    code, out, _ = run("config", "schema")
+    assert code == 0
+    assert run("config", "schema", "--output", str(tmp_path / "s.json"))[0] == 0
+    assert (tmp_path / "s.json").read_text() == out == (ROOT / "msllm/config/schema.json").read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_a_message(run, tmp_path):
+    code, _, err = run("config", "schema", "--output", str(tmp_path / "missing" / "s.json"))
+    assert code == 1
+    assert err.startswith("error: ")
+    assert "No such file or directory" in err
+
+
+@pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 1)])
+def test_ctrl_c_and_a_closed_pipe_end_quietly(run, monkeypatch, raised, code):
+    def stop(*_):
+        raise raised
+
+    monkeypatch.setattr("msllm.commands.options.load_from_options", stop)
+    monkeypatch.setattr("msllm.commands.config.load_from_options", stop)
+    result, out, err = run("config", "show", "-c", TINY)
+    assert (result, out) == (code, "")
+    assert "Traceback" not in err
+
+
+def test_starting_needs_no_mindspore_nor_other_heavy_packages():
+    code = """
+import sys
+import msllm.cli
+heavy = {"mindspore", "mindformers", "numpy", "pyarrow", "tokenizers", "sentencepiece", "pydantic"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
