@@ -42,7 +42,7 @@ def _root(
 
 
 app.add_typer(config.app, name="config")
-for _name in ("data", "train", "evaluate", "generate", "bench"):
+for _name in ("data", "train", "evaluate", "generate", "weights", "bench"):
     if importlib.util.find_spec(f"msllm.commands.{_name}") is None:
         continue
     _module = importlib.import_module(f"msllm.commands.{_name}")

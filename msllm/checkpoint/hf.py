@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,11 +206,14 @@ def export_folder(
     weights: Mapping[str, np.ndarray],
     dtype: str = "float32",
     max_shard_bytes: int = MAX_SHARD_BYTES,
+    on_tensor: Callable[[int], None] = lambda nbytes: None,
 ) -> None:
     """Write a folder that `from_pretrained` reads; it appears whole or not at all.
 
     `config` is the content of config.json without the dtype, `weights` our parameters by name. A tensor larger than
-    `max_shard_bytes` has a shard for itself. Import and export in the dtype of the files give the same bits back.
+    `max_shard_bytes` has a shard for itself. `on_tensor` is called with the bytes of each tensor before it is written.
+    Import and export in the dtype of the files give the same bits back.
+
     InputError: the folder exists, weights missing, unexpected, of another shape, or too large for `dtype`.
     RunError: the disk is full or cannot be written.
     """
@@ -218,7 +221,7 @@ def export_folder(
     _check_export(path, weight_map, weights, dtype)
     try:
         with new_directory(path) as folder:
-            _write_folder(folder, config, weight_map, weights, dtype, max_shard_bytes)
+            _write_folder(folder, config, weight_map, weights, dtype, max_shard_bytes, on_tensor)
     except OSError as error:
         raise RunError(f"{path}: cannot be written: {error.strerror or error}") from error
 
@@ -248,18 +251,24 @@ def _write_folder(
     weights: Mapping[str, np.ndarray],
     dtype: str,
     max_shard_bytes: int,
+    on_tensor: Callable[[int], None],
 ) -> None:
+    def arrays(names: list[str]) -> Iterator[tuple[str, np.ndarray]]:
+        for name in names:
+            on_tensor(math.prod(shapes[name]) * width)
+            yield name, by_name[name].to_hf(weights)
+
+    width = DTYPES[dtype][1]
     by_name = {tensor.hf_name: tensor for tensor in weight_map.tensors}
     shapes = {name: tensor.hf_shape for name, tensor in by_name.items()}
-    shards = _shards(shapes, DTYPES[dtype][1], max_shard_bytes)
+    shards = _shards(shapes, width, max_shard_bytes)
     files = [SINGLE] if len(shards) == 1 else [_shard_name(i + 1, len(shards)) for i in range(len(shards))]
     for file, names in zip(files, shards, strict=True):
-        arrays = ((name, by_name[name].to_hf(weights)) for name in names)
-        write_file(folder / file, arrays, {name: shapes[name] for name in names}, dtype)
+        write_file(folder / file, arrays(names), {name: shapes[name] for name in names}, dtype)
     if len(shards) > 1:
         size = sum(math.prod(shape) for shape in shapes.values())
         index = {
-            "metadata": {"total_parameters": size, "total_size": size * DTYPES[dtype][1]},
+            "metadata": {"total_parameters": size, "total_size": size * width},
             "weight_map": {name: file for file, names in zip(files, shards, strict=True) for name in names},
         }
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from safetensors.numpy import load_file
 
 from msllm.errors import InputError
 from msllm.registry import MODEL_CONFIGS, config_from_hf, config_to_hf, weight_map
 
 GOLDEN = Path(__file__).parents[2] / "golden"
+MODELS = Path(__file__).parents[3] / "models"
 CASES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
 LLAMA = {
     "model_type": "llama",
@@ -171,3 +174,12 @@ def test_the_tables_load_without_mindspore():
         "assert 'mindspore' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*/configs/*.yaml")), ids=lambda path: path.stem)
+def test_the_readme_states_the_size_of_every_shipped_configuration(path):
+    fields = yaml.safe_load(path.read_text())["model"]
+    config = MODEL_CONFIGS[fields["model_type"]].model_validate(fields)
+    count = sum(math.prod(shape) for shape in weight_map(config).shapes().values())
+    readme = (path.parents[1] / "README.md").read_text()
+    assert f"| [{path.stem}](configs/{path.name}) | {count:,} | {config.num_hidden_layers} |" in readme
