@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from msllm.errors import InputError
@@ -183,3 +185,22 @@ def test_the_readme_states_the_size_of_every_shipped_configuration(path):
     count = sum(math.prod(shape) for shape in weight_map(config).shapes().values())
     readme = (path.parents[1] / "README.md").read_text()
     assert f"| [{path.stem}](configs/{path.name}) | {count:,} | {config.num_hidden_layers} |" in readme
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=8), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize("base", [LLAMA | {"rope_theta": 1e4, "rope_scaling": None, "rope_parameters": None}, GPT2])
+@given(data=st.data())
+def test_any_value_in_config_json_gives_a_section_or_a_users_error(base, data):
+    changes = data.draw(st.dictionaries(st.sampled_from(sorted(base)), JSON_VALUES, max_size=3))
+    try:
+        config, _ = config_from_hf(base | changes)
+    except InputError as error:
+        assert error.problems
+    else:
+        json.dumps(config_to_hf(config))
