@@ -128,7 +128,7 @@ class SentencePieceTokenizer(Tokenizer):
             place = text.rfind(mark, start + 1, end)
             if mark == " ":
                 # A piece may begin with spaces, so the cut comes before the first of a run.
-                while place > start and text[place - 1] == " ":
+                while place > start and text[place - 1] in " \u2581":
                     place -= 1
             if place > start:
                 return place
@@ -261,7 +261,7 @@ def _exact_cuts(library: Any) -> str:
     names = [piece.piece for piece in model.pieces]
     if any("\n" in name and name != "\n" for name in names):
         return ""
-    spanned = any(space in name.lstrip(space) for name in names)
+    spanned = any(space in name.lstrip(space) or " " in name for name in names)
     return "\n" if spanned else "\n "
 
 

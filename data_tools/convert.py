@@ -1,0 +1,206 @@
+"""`msllm data convert`: text files become a dataset folder of MindRecord files.
+
+The plan divides the input into shards; worker processes make one shard each, from bytes to a finished file, and nothing
+passes through the driver. What is finished stays finished when the conversion is interrupted. When all shards are there,
+the manifest is written and the folder renamed to the output.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_tools.plan import ConvertRequest, Plan, make_plan
+from data_tools.progress import Progress
+from data_tools.reuse import finished_output, refuse_foreign_output
+from data_tools.shard import ShardJob, ShardResult
+from data_tools.workdir import WorkDirectory
+from data_tools.worker import Advance, WorkerPool, WorkerSetup
+from msllm.data.manifest import Manifest, TokenizerInfo
+from msllm.errors import InputError, Problem
+
+
+@dataclass(frozen=True)
+class ConvertSummary:
+    """What a conversion did."""
+
+    manifest: Manifest
+    output: Path
+    reused: bool
+    """The output was there already, made from the same input in the same way."""
+    resumed_shards: int
+    """Shards that an interrupted conversion had finished."""
+    input_bytes: int
+    input_files: int
+    ignored: tuple[tuple[str, str], ...]
+    """(file, reason) of files that were left out."""
+    notices: dict[str, int]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        manifest = self.manifest
+        names = ("seq_length", "rows", "tokens", "documents", "padding_tokens", "dropped_tokens", "skipped")
+        return {
+            "output": str(self.output),
+            "reused": self.reused,
+            "resumed_shards": self.resumed_shards,
+            "shards": len(manifest.shards),
+            **{name: getattr(manifest, name) for name in names},
+            "input_files": self.input_files,
+            "input_bytes": self.input_bytes,
+            "ignored": [{"file": file, "reason": reason} for file, reason in self.ignored],
+            "notices": self.notices,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def convert(request: ConvertRequest, quiet: bool = False) -> ConvertSummary:
+    """Convert a corpus, continue an interrupted conversion, or find that it is done.
+
+    Starts processes, so a script that calls it needs the usual `if __name__ == "__main__":`.
+
+    Raises:
+        InputError: wrong arguments, input that cannot be used, an output that belongs to something else.
+        RunError: the disk is full, a worker died. Finished shards are kept, as they are after Ctrl-C.
+    """
+    start = time.monotonic()
+    plan = make_plan(request)
+    refuse_foreign_output(request.output)
+    with WorkDirectory(request.output) as work:
+        try:
+            manifest = finished_output(plan, request)
+            if manifest is not None:
+                work.remove_unless_other(plan.identity())
+                return _summary(plan, work, manifest, time.monotonic() - start, reused=True)
+            work.start(plan.identity(), request.restart)
+            found = {job.number: work.finished(job) for job in plan.jobs}
+            done = {number: result for number, result in found.items() if result is not None}
+            _refuse_skipped(done.values(), request)
+            resumed = len(done)
+            _warn_of_small_disk(plan, work.path, quiet)
+            _run(plan, request, work, done, quiet)
+            results = [done[job.number] for job in plan.jobs]
+            manifest = _manifest(plan, results)
+            work.publish(manifest, plan.tokenizer.path)
+        except BaseException:
+            if work.path.exists() and not work.has_results():
+                work.remove()
+            raise
+    notices: Counter[str] = Counter()
+    for result in results:
+        notices.update(result.notices)
+    return _summary(plan, work, manifest, time.monotonic() - start, resumed=resumed, notices=dict(notices))
+
+
+def _run(plan: Plan, request: ConvertRequest, work: WorkDirectory, done: dict[int, ShardResult], quiet: bool) -> None:
+    """Make the shards that are missing from `done`."""
+    jobs = [job for job in plan.jobs if job.number not in done]
+    total = sum(_size(job) for job in plan.jobs)
+    finished = total - sum(_size(job) for job in jobs)
+    setup = WorkerSetup(plan.tokenizer.path, plan.options, request.on_error, work.folders, work.lock_file)
+    workers = request.workers or len(os.sched_getaffinity(0))
+    with Progress("convert", total, finished, quiet) as progress, WorkerPool(setup, workers) as pool:
+        if done:
+            progress.say(f"going on: {len(done)} of {len(plan.jobs)} shards are finished")
+        try:
+            for event in pool.run(jobs):
+                if isinstance(event, Advance):
+                    progress.advance(event.bytes, event.tokens)
+                else:
+                    done[event.number] = event
+        except KeyboardInterrupt:
+            progress.say(f"stopped: {len(done)} of {len(plan.jobs)} shards are finished; the same command goes on")
+            raise
+
+
+def _size(job: ShardJob) -> int:
+    return sum(unit.end - unit.start for unit in job.units)
+
+
+def _manifest(plan: Plan, results: list[ShardResult]) -> Manifest:
+    """The dataset's manifest.
+
+    Raises:
+        InputError: the corpus does not fill a row.
+    """
+    tokens = sum(result.tokens for result in results)
+    documents = sum(result.documents for result in results)
+    skipped: Counter[str] = Counter()
+    for result in results:
+        skipped.update(result.skipped)
+    shards = tuple(result.info for result in results if result.info is not None)
+    row = plan.options.seq_length + 1
+    if tokens < row or not shards:
+        left_out = f" ({sum(skipped.values())} were skipped)" if skipped else ""
+        what = f"{documents} documents{left_out} give {tokens} tokens in {len(results)} shards"
+        raise InputError(f"the corpus is too small: {what}, a row needs {row} (--seq-length + 1)")
+    return Manifest(
+        seq_length=plan.options.seq_length,
+        rows=sum(shard.rows for shard in shards),
+        tokens=tokens,
+        documents=documents,
+        padding_tokens=sum(shard.padding_tokens for shard in shards),
+        dropped_tokens=sum(result.dropped_tokens for result in results),
+        eod_id=plan.tokenizer.eod_id,
+        vocab_size=plan.tokenizer.vocab_size,
+        max_token_id=max(shard.max_token_id for shard in shards),
+        tokenizer=TokenizerInfo(
+            type=plan.tokenizer.type, file=plan.tokenizer_file, fingerprint=plan.tokenizer.fingerprint
+        ),
+        options=plan.options,
+        versions=plan.versions,
+        skipped=dict(sorted(skipped.items())),
+        shards=shards,
+        sources=tuple(source for result in results for source in result.sources),
+    )
+
+
+def _refuse_skipped(results: Iterable[ShardResult], request: ConvertRequest) -> None:
+    """Shards made with `--on-error skip` may have left documents out."""
+    if request.on_error == "fail":
+        faults = [fault.problem() for result in results for fault in result.faults]
+        if faults:
+            raise InputError(
+                [*faults, Problem("an earlier run skipped these; go on with --on-error skip or --restart")]
+            )
+
+
+def _warn_of_small_disk(plan: Plan, folder: Path, quiet: bool) -> None:
+    free = shutil.disk_usage(folder).free
+    need = plan.inputs.size
+    if free < need and not quiet:
+        print(
+            f"warning: {folder.parent} has {free / 1e9:.2f} GB free; the output of {need / 1e9:.2f} GB of input "
+            f"takes about as much",
+            file=sys.stderr,
+        )
+
+
+def _summary(
+    plan: Plan,
+    work: WorkDirectory,
+    manifest: Manifest,
+    seconds: float,
+    reused: bool = False,
+    resumed: int = 0,
+    notices: dict[str, int] | None = None,
+) -> ConvertSummary:
+    return ConvertSummary(
+        manifest=manifest,
+        output=work.output,
+        reused=reused,
+        resumed_shards=resumed,
+        input_bytes=plan.inputs.size,
+        input_files=len(plan.inputs.sources),
+        ignored=tuple(plan.inputs.ignored),
+        notices=notices or {},
+        seconds=seconds,
+    )

@@ -1,0 +1,139 @@
+"""From documents to rows: segments that the tokenizer can take, one stream of tokens, rows that overlap by one token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from data_tools.readers import Piece
+from msllm.data.tokenizer import Tokenizer
+
+MAX_SEGMENT_CHARS = 1 << 20
+"""SentencePiece takes about 40 bytes of memory a character."""
+BATCH_CHARS = 1 << 20
+BATCH_SEGMENTS = 1 << 13
+
+
+@dataclass
+class Batch:
+    """Segments that are encoded together."""
+
+    texts: list[str] = field(default_factory=list)
+    continued: list[bool] = field(default_factory=list)
+    """The segment goes on where the one before ended."""
+    last: list[bool] = field(default_factory=list)
+    """A document ends with the segment."""
+    chars: int = 0
+
+    def add(self, text: str, continued: bool, last: bool) -> None:
+        self.texts.append(text)
+        self.continued.append(continued)
+        self.last.append(last)
+        self.chars += len(text)
+
+    @property
+    def full(self) -> bool:
+        return self.chars >= BATCH_CHARS or len(self.texts) >= BATCH_SEGMENTS
+
+
+class Segmenter:
+    """Cuts documents into segments for `tokenizer`, at places where that changes no token wherever there are any."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.forced_cuts = 0
+        """Cuts where no such place was found within MAX_SEGMENT_CHARS characters."""
+        self._tokenizer = tokenizer
+        self._open = ""
+        self._inside = False
+
+    def add(self, piece: Piece, batch: Batch) -> None:
+        """Put the segments of a piece into `batch`, keeping back what may go on in the next piece."""
+        limit = self._tokenizer.segment_chars
+        text = self._open + piece.text if self._open else piece.text
+        start = 0
+        while len(text) - start > limit:
+            place = self._place(text, start)
+            if place == 0:
+                break
+            batch.add(text[start:place], self._inside, False)
+            self._inside = True
+            start = place
+        rest = text[start:] if start else text
+        if piece.last:
+            batch.add(rest, self._inside, True)
+            self._open, self._inside = "", False
+        else:
+            self._open = rest
+
+    def _place(self, text: str, start: int) -> int:
+        """Where to cut `text` after `start`; 0 where the rest may stay whole for now."""
+        reach = self._tokenizer.segment_chars
+        while True:
+            end = min(len(text), start + reach)
+            place = self._tokenizer.boundary(text, start, end)
+            if place:
+                return place
+            if reach >= MAX_SEGMENT_CHARS:
+                if len(text) - start <= MAX_SEGMENT_CHARS:
+                    return 0
+                self.forced_cuts += 1
+                return start + MAX_SEGMENT_CHARS
+            if end == len(text):
+                return 0
+            reach = min(reach * 8, MAX_SEGMENT_CHARS)
+
+
+def token_stream(batches: Iterable[Batch], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
+    """Yield the ids of each batch in one piece, int32 (any), an EOD after every document."""
+    eod = np.array([tokenizer.eod_id], dtype=np.int32)
+    for batch in batches:
+        parts = []
+        for ids, last in zip(tokenizer.encode_batch(batch.texts, batch.continued), batch.last):
+            parts.append(ids)
+            if last:
+                parts.append(eod)
+        yield np.concatenate(parts, dtype=np.int32)
+
+
+class Packer:
+    """Cuts a stream of tokens into rows of seq_length + 1; each row begins with the last token of the one before.
+
+    So every token but the first is once a label, and a reader gets inputs `row[:-1]` and labels `row[1:]`.
+    """
+
+    def __init__(self, seq_length: int):
+        self.tokens = 0
+        """Tokens received."""
+        self.rows = 0
+        """Rows given."""
+        self._seq_length = seq_length
+        self._rest = np.empty(0, dtype=np.int32)
+
+    def add(self, tokens: np.ndarray) -> np.ndarray:
+        """Rows that `tokens` complete, int32 (any, seq_length + 1)."""
+        self.tokens += len(tokens)
+        length = self._seq_length
+        stream = np.concatenate([self._rest, tokens])
+        count = max(0, (len(stream) - 1) // length)
+        rows = np.empty((count, length + 1), dtype=np.int32)
+        rows[:, :length] = stream[: count * length].reshape(count, length)
+        rows[:, length] = stream[length : count * length + 1 : length]
+        self._rest = stream[count * length :].copy()
+        self.rows += count
+        return rows
+
+    @property
+    def left(self) -> int:
+        """Tokens that are in no row yet."""
+        return len(self._rest) - (1 if self.rows else 0)
+
+    def pad(self, token: int) -> tuple[np.ndarray, int]:
+        """The last row, filled with `token`, int32 (1 or 0, seq_length + 1), and how many it took."""
+        if self.left <= 0:
+            return np.empty((0, self._seq_length + 1), dtype=np.int32), 0
+        padding = self._seq_length + 1 - len(self._rest)
+        row = self.add(np.full(padding, token, dtype=np.int32))
+        self.tokens -= padding
+        return row, padding

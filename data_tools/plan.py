@@ -1,0 +1,127 @@
+"""What a conversion is asked to do, as a pure function of inputs and options; the same on every machine and run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from data_tools.shard import OnError, ShardJob
+from data_tools.sources import Inputs, find_sources
+from data_tools.units import MAX_SHARDS, default_shards, divide
+from msllm import __version__
+from msllm.data.manifest import UNFINISHED_SUFFIX, ConvertOptions
+from msllm.data.mindrecord import MAX_SEQ_LENGTH
+from msllm.data.tokenizer import Tokenizer, load_tokenizer
+from msllm.errors import InputError, Problem
+
+
+@dataclass(frozen=True)
+class ConvertRequest:
+    """The arguments of `msllm data convert`."""
+
+    inputs: Sequence[str | Path]
+    """Files, folders and patterns."""
+    tokenizer: Path
+    """SentencePiece .model, Hugging Face tokenizer.json, or a folder that holds one."""
+    seq_length: int
+    """Tokens of a row that are predicted."""
+    output: Path
+    """Folder that becomes the dataset; it must not exist, or be empty, unless it is to be reused or overwritten."""
+    shards: int | None = None
+    """Number of MindRecord files; None: by the size of the input."""
+    workers: int | None = None
+    """Processes; None: one per core. The output does not depend on it."""
+    text_key: str = "text"
+    eod_token: str | None = None
+    on_error: OnError = "fail"
+    tail: Literal["pad", "drop"] = "pad"
+    overwrite: bool = False
+    """Replace a finished dataset that differs."""
+    restart: bool = False
+    """Throw away an unfinished conversion that differs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides about the output's bytes."""
+
+    options: ConvertOptions
+    inputs: Inputs
+    tokenizer: Tokenizer
+    jobs: tuple[ShardJob, ...]
+
+    @property
+    def tokenizer_file(self) -> str:
+        """Name of the tokenizer's copy in the dataset."""
+        return "tokenizer.model" if self.tokenizer.type == "sentencepiece" else "tokenizer.json"
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """Packages that the output may depend on."""
+        packages = {"sentencepiece": "sentencepiece", "huggingface": "tokenizers"}
+        names = ("mindspore", packages[self.tokenizer.type])
+        return {"msllm": __version__, **{name: version(name) for name in names}}
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for an unfinished conversion to go on."""
+        return {
+            "options": self.options.model_dump(mode="json"),
+            "tokenizer": {"type": self.tokenizer.type, "fingerprint": self.tokenizer.fingerprint},
+            "versions": self.versions,
+            "inputs": {source.path: [source.size, source.mtime_ns] for source in self.inputs.sources},
+        }
+
+
+def make_plan(request: ConvertRequest) -> Plan:
+    """Check a request and work out its shards.
+
+    Raises:
+        InputError: with all that is wrong with the arguments, the tokenizer and the input files.
+    """
+    problems = _argument_problems(request)
+    tokenizer: Tokenizer | None = None
+    inputs = Inputs()
+    try:
+        tokenizer = load_tokenizer(request.tokenizer, request.eod_token)
+    except InputError as error:
+        problems.extend(error.problems)
+    try:
+        inputs = find_sources(request.inputs, _own_files(request))
+        if inputs.size == 0:
+            problems.append(Problem(f"--input is empty: {len(inputs.sources)} files of 0 bytes"))
+    except InputError as error:
+        problems.extend(error.problems)
+    if problems or tokenizer is None:
+        raise InputError(problems)
+    options = ConvertOptions(
+        seq_length=request.seq_length,
+        shards=request.shards or default_shards(inputs.size),
+        text_key=request.text_key,
+        eod_token=request.eod_token,
+        tail=request.tail,
+    )
+    units = divide(inputs.sources, options.shards, options.text_key)
+    return Plan(options, inputs, tokenizer, tuple(ShardJob(number, tuple(part)) for number, part in enumerate(units)))
+
+
+def _argument_problems(request: ConvertRequest) -> list[Problem]:
+    problems = []
+    if not 1 <= request.seq_length <= MAX_SEQ_LENGTH:
+        problems.append(f"--seq-length ({request.seq_length}) must be between 1 and {MAX_SEQ_LENGTH}")
+    if request.shards is not None and not 1 <= request.shards <= MAX_SHARDS:
+        problems.append(f"--shards ({request.shards}) must be between 1 and {MAX_SHARDS}")
+    if request.workers is not None and request.workers < 1:
+        problems.append(f"--workers ({request.workers}) must be at least 1")
+    if not request.text_key:
+        problems.append("--text-key must not be empty")
+    return [Problem(problem) for problem in problems]
+
+
+def _own_files(request: ConvertRequest) -> dict[str | Path, str]:
+    """What is no input even where it lies in an input folder."""
+    unfinished = request.output.with_name(request.output.name + UNFINISHED_SUFFIX)
+    return {request.output: "the output", unfinished: "the output", request.tokenizer: "the tokenizer"}

@@ -1,0 +1,138 @@
+"""Which input files a command reads: folders and patterns become a list that does not depend on the file system."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from msllm.errors import InputError, Problem
+
+Kind = Literal["text", "lines", "json", "parquet"]
+Compression = Literal["", "gzip", "zstd"]
+
+KINDS: dict[str, Kind] = {".txt": "text", ".md": "text", ".jsonl": "lines", ".json": "json", ".parquet": "parquet"}
+COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+SUPPORTED = ".txt .md .jsonl .json, each also with .gz or .zst behind it, and .parquet"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input file."""
+
+    path: str
+    """Absolute path."""
+    name: str
+    """Path below the input that named it, with / between folders: the same on every machine."""
+    kind: Kind
+    compression: Compression
+    size: int
+    """Bytes on disk."""
+    mtime_ns: int
+
+
+@dataclass
+class Inputs:
+    """What was found: the files in reading order, and what was left out and why."""
+
+    sources: list[Source] = field(default_factory=list)
+    ignored: list[tuple[str, str]] = field(default_factory=list)
+    """(path, reason)"""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk of all sources."""
+        return sum(source.size for source in self.sources)
+
+
+def find_sources(inputs: Sequence[str | Path], own: Mapping[str | Path, str] | None = None) -> Inputs:
+    """List the files that `inputs` name, in the order of the inputs, folders by name.
+
+    Args:
+        inputs: files, folders (with all below them) and patterns (`**` crosses folders).
+        own: path -> reason of files and folders that are no input although they may lie among them, as the output.
+
+    Raises:
+        InputError: inputs that do not exist, match nothing, cannot be read or have an unknown extension; all at once.
+    """
+    found = Inputs()
+    problems: list[Problem] = []
+    skip = {os.path.realpath(path): reason for path, reason in (own or {}).items()}
+    seen: set[str] = set()
+    for argument in map(str, inputs):
+        paths = (
+            [argument] if os.path.lexists(argument) else sorted(glob.glob(argument, recursive=True), key=os.fsencode)
+        )
+        if not paths:
+            what = "matches no file" if glob.has_magic(argument) else "no such file or folder"
+            problems.append(Problem(f"--input {what}", argument))
+        for path in paths:
+            explicit = len(paths) == 1 and path == argument
+            for file, name in _files_below(path, skip, found.ignored):
+                _take(file, name, explicit and file == path, seen, found, problems)
+    if problems:
+        raise InputError(problems)
+    if not found.sources:
+        left_out = f" ({len(found.ignored)} files were left out)" if found.ignored else ""
+        raise InputError(f"--input names no file to read{left_out}; files end in {SUPPORTED}")
+    return found
+
+
+def kind_of(name: str) -> tuple[Kind, Compression] | None:
+    """What a file's name says it holds; None where it is nothing that can be read."""
+    stem, extension = os.path.splitext(name.lower())
+    compression = COMPRESSIONS.get(extension, "")
+    if compression:
+        extension = os.path.splitext(stem)[1]
+    kind = KINDS.get(extension)
+    if kind is None or (kind == "parquet" and compression):
+        return None
+    return kind, compression
+
+
+def _take(file: str, name: str, explicit: bool, seen: set[str], found: Inputs, problems: list[Problem]) -> None:
+    """Add one file to what was found, or say why not."""
+    kinds = kind_of(file)
+    real = os.path.realpath(file)
+    if real in seen:
+        found.ignored.append((file, "named twice"))
+    elif kinds is None and explicit:
+        problems.append(Problem(f"cannot be read as text: its name must end in {SUPPORTED}", file))
+    elif kinds is None:
+        found.ignored.append((file, "unknown extension"))
+    elif not os.access(file, os.R_OK):
+        problems.append(Problem("cannot be read: permission denied", file))
+    else:
+        seen.add(real)
+        status = os.stat(file)
+        found.sources.append(Source(os.path.abspath(file), name, *kinds, status.st_size, status.st_mtime_ns))
+
+
+def _files_below(path: str, skip: Mapping[str, str], ignored: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield (path, name) of a file, or of all files of a folder in the order of their names' bytes."""
+    stack = [(path, _printable(os.path.basename(os.path.normpath(path))), frozenset[str]())]
+    while stack:
+        path, name, above = stack.pop()
+        real = os.path.realpath(path)
+        if real in skip:
+            ignored.append((path, skip[real]))
+        elif above and os.path.basename(path).startswith("."):
+            ignored.append((path, "hidden"))
+        elif real in above:
+            ignored.append((path, "link to a folder above it"))
+        elif os.path.isdir(path):
+            children = sorted(os.listdir(path), key=os.fsencode, reverse=True)
+            inner = above | {real}
+            stack.extend((os.path.join(path, child), f"{name}/{_printable(child)}", inner) for child in children)
+        elif os.path.isfile(path):
+            yield path, name
+        else:
+            ignored.append((path, "neither a file nor a folder"))
+
+
+def _printable(name: str) -> str:
+    """A file name as text, bytes that are not UTF-8 written as \\xNN."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

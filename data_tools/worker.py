@@ -1,0 +1,195 @@
+"""Worker processes: one shard after another, each with its own MindRecord writer, and the driver's side of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from data_tools.shard import OnError, ShardFolders, ShardJob, ShardResult, convert_shard
+from data_tools.workdir import hold_lock
+from msllm.data.manifest import ConvertOptions
+from msllm.data.tokenizer import load_tokenizer
+from msllm.errors import InputError, MsllmError, RunError
+
+REPORT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What every worker needs to know, the same for all."""
+
+    tokenizer: Path
+    options: ConvertOptions
+    on_error: OnError
+    folders: ShardFolders
+    lock_file: Path
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Progress of a worker since its last message."""
+
+    bytes: int
+    tokens: int
+
+
+class WorkerPool:
+    """Runs shard jobs on processes; use it as a context manager, which leaves no process behind."""
+
+    def __init__(self, setup: WorkerSetup, count: int):
+        # Fork is unsafe with MindSpore's threads, spawn pays its import in every worker.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["data_tools.preload"])
+        self._setup = setup
+        self._count = count
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+
+    def run(self, jobs: Sequence[ShardJob]) -> Iterator[Advance | ShardResult]:
+        """Yield progress and results as they come, in no fixed order.
+
+        Raises:
+            InputError, RunError: what a worker met, or that a worker died.
+        """
+        waiting = list(reversed(jobs))
+        for _ in range(min(self._count, len(jobs))):
+            worker = _Worker(self._context, self._setup)
+            self._workers.append(worker)
+            worker.give(waiting.pop())
+        busy = {worker.connection: worker for worker in self._workers}
+        while busy:
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                message = worker.receive()
+                if isinstance(message, ShardResult):
+                    if waiting:
+                        worker.give(waiting.pop())
+                    else:
+                        del busy[worker.connection]
+                yield message
+
+
+class _Worker:
+    """A process and the driver's end of its pipe."""
+
+    def __init__(self, context: Any, setup: WorkerSetup):
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, setup), daemon=True)
+        self.process.start()
+        theirs.close()
+        self._job: ShardJob | None = None
+
+    def give(self, job: ShardJob) -> None:
+        self._job = job
+        try:
+            self.connection.send(job)
+        except OSError:
+            raise self._died() from None
+
+    def receive(self) -> Advance | ShardResult:
+        try:
+            message = self.connection.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+        if isinstance(message, _Failure):
+            message.throw()
+        return message
+
+    def _died(self) -> RunError:
+        self.process.join()
+        code = self.process.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        hint = (
+            "; the system kills processes when memory runs out: try fewer --workers" if code == -signal.SIGKILL else ""
+        )
+        shard = f" at {self._job.file}" if self._job else ""
+        return RunError(
+            f"worker process {self.process.pid} {how}{shard}{hint}. "
+            f"Finished shards are kept: the same command goes on from them"
+        )
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """How a worker's job ended badly."""
+
+    problems: tuple[Any, ...] = ()
+    message: str = ""
+    traceback: str = ""
+
+    def throw(self) -> None:
+        if self.problems:
+            raise InputError(self.problems)
+        if self.message:
+            raise RunError(self.message)
+        raise RuntimeError(f"in a worker process:\n{self.traceback}")
+
+
+def _work(connection: Connection, setup: WorkerSetup) -> None:
+    """A worker's life: jobs in, progress and results out, until the driver is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the driver, which ends its workers
+    threading.Thread(target=_die_with_driver, daemon=True).start()
+    try:
+        hold_lock(setup.lock_file)
+        tokenizer = load_tokenizer(setup.tokenizer, setup.options.eod_token)
+        while True:
+            job = connection.recv()
+            meter = _Meter(connection)
+            result = convert_shard(job, setup.options, setup.on_error, tokenizer, setup.folders, meter.add)
+            meter.flush()
+            connection.send(result)
+    except EOFError:
+        return
+    except InputError as error:
+        connection.send(_Failure(problems=error.problems))
+    except MsllmError as error:
+        connection.send(_Failure(message=str(error)))
+    except MemoryError:
+        connection.send(_Failure(message="out of memory: try fewer --workers; a .json array or line is read whole"))
+    except Exception:  # noqa: BLE001 - the driver raises it again with its traceback
+        connection.send(_Failure(traceback=traceback.format_exc()))
+
+
+def _die_with_driver() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+class _Meter:
+    """Adds up progress and sends it a few times a second."""
+
+    def __init__(self, connection: Connection):
+        self._connection = connection
+        self._bytes = self._tokens = 0
+        self._next = 0.0
+
+    def add(self, count: int, tokens: int) -> None:
+        self._bytes += count
+        self._tokens += tokens
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + REPORT_SECONDS
+            self.flush()
+
+    def flush(self) -> None:
+        self._connection.send(Advance(self._bytes, self._tokens))
+        self._bytes = self._tokens = 0
