@@ -71,3 +71,45 @@ def schema(
     else:
         write_atomic(output, text)
         typer.echo(f"wrote {output}")
+
+
+@app.command()
+def import_mindformers(
+    file: Annotated[Path, typer.Argument(help="YAML of MindFormers 1.x, whole or a part of one.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; must not exist.")],
+    as_json: AsJson = False,
+) -> None:
+    """Turn a MindFormers YAML into a configuration, and list what was not carried over and why.
+
+    Carries over parallel_config, parallel, runner_config, runner_wrapper, optimizer, lr_schedule and the model_config of
+    Llama.
+
+    Example: msllm config import-mindformers pretrain_llama2_7b.yaml --output my.yaml
+    """
+    from msllm.config.mindformers import import_mindformers as convert
+    from msllm.registry import MODEL_CONFIGS
+
+    imported = convert(file, output, MODEL_CONFIGS)
+    if as_json:
+        print_json(
+            {
+                "output": str(output),
+                "config": imported.values,
+                "origins": imported.notes,
+                "differences": imported.differences,
+                "not_carried_over": imported.dropped,
+                "still_needed": imported.missing,
+            }
+        )
+        return
+    typer.echo(f"wrote {output} with {sum(len(keys) for keys in imported.values.values())} values")
+    _list("Carried over, but not the same as in MindFormers:", imported.differences)
+    _list("Not carried over:", [f"{', '.join(paths)}: {reason}" for reason, paths in imported.dropped.items()])
+    _list(f"Still to do in {output} before it is a whole configuration:", imported.missing)
+
+
+def _list(title: str, lines: list[str]) -> None:
+    if lines:
+        typer.secho(title, bold=True)
+        for line in lines:
+            typer.echo(f"  - {line}")

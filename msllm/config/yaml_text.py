@@ -89,6 +89,12 @@ def dump_yaml(values: Any) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
+def dump_inline(value: Any) -> str:
+    """YAML of one value on one line, as it stands behind `key: `."""
+    text = yaml.dump([value], Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=1 << 20)
+    return text.strip()[1:-1]
+
+
 def read_yaml_file(path: Path, problems: list[Problem]) -> YamlTree | None:
     """Read a file whose top is a mapping; faults go to `problems`, None where nothing could be read."""
     try:

@@ -87,6 +87,20 @@ def test_schema_is_written_to_a_file_or_stdout(run, tmp_path):
     assert (tmp_path / "s.json").read_text() == out == (ROOT / "msllm/config/schema.json").read_text()
 
 
+def test_import_mindformers_writes_a_file_and_says_what_is_missing(run, tmp_path):
+    source, output = tmp_path / "mf.yaml", tmp_path / "ours.yaml"
+    source.write_text("parallel_config:\n  model_parallel: 4\nrecompute_config:\n  recompute: True\n")
+    code, out, _ = run("config", "import-mindformers", str(source), "-o", str(output))
+    assert code == 0
+    assert f"wrote {output} with 2 values" in out
+    assert "  - recompute_config: recomputation and swapping are not part of this version" in out
+    assert "  - model.model_type is required: one of gpt2, llama" in out
+    assert run("config", "import-mindformers", str(source), "-o", str(output))[0] == 2
+    output.unlink()
+    code, out, _ = run("config", "import-mindformers", str(source), "-o", str(output), "--json")
+    assert json.loads(out)["config"]["parallel_config"] == {"model_parallel": 4, "vocab_emb_dp": True}
+
+
 def test_a_folder_that_cannot_be_written_is_a_message(run, tmp_path):
     code, _, err = run("config", "schema", "--output", str(tmp_path / "missing" / "s.json"))
     assert code == 1
