@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from data_tools.convert import ConvertSummary
+from data_tools.inspect import Inspection
+from data_tools.train_tokenizer import TrainSummary
+from data_tools.verify import Verification
 
 SHOWN_NAMES = 3
 
@@ -17,7 +20,9 @@ def show_conversion(summary: ConvertSummary) -> None:
     if summary.reused:
         print(f"already converted: {summary.output} holds {size}, made from the same input in the same way")
         return
-    rate = f"{summary.input_bytes / summary.seconds / 1e6:.1f} MB/s, {manifest.tokens / summary.seconds / 1e6:.2f} Mtok/s"
+    rate = (
+        f"{summary.input_bytes / summary.seconds / 1e6:.1f} MB/s, {manifest.tokens / summary.seconds / 1e6:.2f} Mtok/s"
+    )
     if summary.resumed_shards:
         rate = f"{summary.resumed_shards} shards were there already"
     inputs = f"{summary.input_files:,} {plural('file', summary.input_files)}, {summary.input_bytes / 1e6:,.1f} MB"
@@ -44,6 +49,67 @@ def show_conversion(summary: ConvertSummary) -> None:
         names = [file for file, why in summary.ignored if why == reason][:SHOWN_NAMES]
         more = " ..." if count > len(names) else ""
         print(f"ignored  {count:,} ({reason}): {', '.join(names)}{more}")
+
+
+def show_training(summary: TrainSummary) -> None:
+    """Print what a tokenizer was made from."""
+    part = "a sample of " if summary.sampled else ""
+    print(f"read   {part}{summary.documents:,} documents, {summary.characters:,} characters")
+    print(f"wrote  {summary.output}: {summary.vocab_size:,} tokens, sha256 {summary.fingerprint[:16]}")
+    print(f"took   {summary.seconds:.1f} s")
+    for kind, count in summary.skipped.items():
+        print(f"skipped {count:,} x {kind} (--on-error skip)")
+
+
+def show_inspection(inspection: Inspection) -> None:
+    """Print a dataset's numbers, its frequent tokens and some rows as text."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    manifest, statistics = inspection.manifest, inspection.statistics
+    facts = {
+        "folder": manifest.directory,
+        "rows": f"{manifest.rows:,} of {manifest.seq_length} + 1 tokens, in {len(manifest.shards)} files, "
+        f"{inspection.bytes / 1e6:,.1f} MB",
+        "documents": f"{manifest.documents:,}, {manifest.tokens / manifest.documents:,.1f} tokens each (EOD included)",
+        "tokens": f"{manifest.tokens:,}; {manifest.padding_tokens:,} of padding, {manifest.dropped_tokens:,} dropped",
+        "tokenizer": f"{manifest.tokenizer.type} {manifest.tokenizer.file}, sha256 {manifest.tokenizer.fingerprint[:16]}",
+        "vocabulary": f"{manifest.vocab_size:,} ids, largest used {manifest.max_token_id:,}, EOD is {manifest.eod_id}",
+        "skipped": ", ".join(f"{count:,} x {kind}" for kind, count in manifest.skipped.items()) or "nothing",
+        "sources": f"{len({source.file for source in manifest.sources}):,} files",
+        "options": ", ".join(f"{key} {value}" for key, value in manifest.options.model_dump().items()),
+        "made with": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
+        "sample": f"{statistics.rows:,} rows: {statistics.distinct:,} different ids, "
+        f"{statistics.eod_per_row:.2f} EOD a row, {statistics.characters_per_token:.2f} characters a token",
+        "frequent": "  ".join(f"{name} {count:,}" for _, name, count in statistics.frequent),
+    }
+    for name, fact in facts.items():
+        console.print(Text.assemble((f"{name:<11}", "bold"), str(fact)))
+    for row in inspection.rows:
+        console.print(Text(f"\nrow {row.index}", style="bold"))
+        text = Text()
+        for number, document in enumerate(row.documents):
+            text.append(" <EOD> " if number else "", style="reverse")
+            text.append(document)
+        console.print(text)
+
+
+def show_verification(found: Verification) -> None:
+    """Print each damaged file, or that there is none."""
+    for damage in found.damages:
+        print(f"{found.directory / damage.file}: {damage.kind}: {damage.detail}")
+    for name in found.others:
+        print(f"{found.directory / name}: not part of the dataset, does no harm")
+    size = f"{found.files} files, {found.bytes / 1e6:,.1f} MB"
+    decoded = f", {found.rows_decoded:,} rows decoded" if found.rows_decoded else ""
+    if found.damages:
+        count = len({damage.file for damage in found.damages})
+        print(
+            f"{count} {plural('file', count)} damaged of {size}{decoded}: copy the dataset again, or convert it again"
+        )
+    else:
+        print(f"{found.directory}: whole ({size}{decoded})")
 
 
 def plural(word: str, count: int) -> str:

@@ -63,7 +63,8 @@ def convert(
         OnError, typer.Option(help="Documents that cannot be used: stop and name them, or leave them out and count.")
     ] = OnError.fail,
     tail: Annotated[
-        Tail, typer.Option(help="Tokens at a shard's end that fill no row: fill it with EOD, or leave them out and count.")
+        Tail,
+        typer.Option(help="Tokens at a shard's end that fill no row: fill it with EOD, or leave them out and count."),
     ] = Tail.pad,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished dataset that differs.")] = False,
     restart: Annotated[
@@ -98,3 +99,92 @@ def convert(
         print_json(summary.to_dict())
     else:
         report.show_conversion(summary)
+
+
+@app.command("train-tokenizer")
+def train_tokenizer(
+    inputs: Inputs,
+    vocab_size: Annotated[int, typer.Option(help="Tokens, with 3 control tokens and 256 bytes among them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The .model file to write.")],
+    text_key: TextKey = "text",
+    sample_mb: Annotated[
+        int, typer.Option(help="Text to learn from, in 10^6 characters, spread over the input where that is larger.")
+    ] = 200,
+    character_coverage: Annotated[
+        float, typer.Option(help="Share of the text whose characters become tokens; rarer ones are written in bytes.")
+    ] = 0.9995,
+    on_error: Annotated[
+        OnError, typer.Option(help="Documents that cannot be used: stop and name them, or leave them out and count.")
+    ] = OnError.fail,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a SentencePiece BPE tokenizer of Llama's kind; the same input gives the same file.
+
+    Example: msllm data train-tokenizer -i corpus/ --vocab-size 32000 -o tokenizer.model
+    """
+    from dataclasses import asdict
+
+    from data_tools import report
+    from data_tools.train_tokenizer import TrainRequest
+    from data_tools.train_tokenizer import train_tokenizer as run
+
+    summary = run(
+        TrainRequest(
+            inputs=inputs,
+            vocab_size=vocab_size,
+            output=output,
+            text_key=text_key,
+            sample_mb=sample_mb,
+            character_coverage=character_coverage,
+            on_error=on_error.value,
+            overwrite=overwrite,
+        )
+    )
+    if as_json:
+        print_json({**asdict(summary), "output": str(summary.output), "seconds": round(summary.seconds, 3)})
+    else:
+        report.show_training(summary)
+
+
+@app.command()
+def inspect(
+    directory: Dataset,
+    rows: Annotated[int, typer.Option(help="Rows to decode.")] = 3,
+    start: Annotated[int, typer.Option(help="First of them.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a dataset holds: counts, decoded rows, frequent tokens.
+
+    Example: msllm data inspect datasets/corpus --rows 5 --start 1000
+    """
+    from data_tools import report
+    from data_tools.inspect import inspect as run
+
+    inspection = run(directory, rows, start)
+    if as_json:
+        print_json(inspection.to_dict())
+    else:
+        report.show_inspection(inspection)
+
+
+@app.command()
+def verify(
+    directory: Dataset,
+    deep: Annotated[bool, typer.Option("--deep", help="Also decode every row and check its length and ids.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a dataset against its manifest: exit code 1 where a file is cut, changed, missing, doubled or stale.
+
+    Example: msllm data verify datasets/corpus --deep
+    """
+    from data_tools import report
+    from data_tools.verify import verify_with_progress
+
+    found = verify_with_progress(directory, deep)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        report.show_verification(found)
+    if found.damages:
+        raise typer.Exit(1)

@@ -76,6 +76,10 @@ class Tokenizer(ABC):
     def id_of(self, token: str) -> int | None:
         """Id of a token by its name, None where there is no such token."""
 
+    @abstractmethod
+    def token(self, index: int) -> str:
+        """Name of a token, "" where the id has none."""
+
     def _set_eod(self, eod_token: str | None, default: int | None, hint: str) -> None:
         if eod_token is not None:
             found = self.id_of(eod_token)
@@ -138,6 +142,9 @@ class SentencePieceTokenizer(Tokenizer):
         found = self._library.piece_to_id(token)
         return found if self._library.id_to_piece(found) == token else None
 
+    def token(self, index: int) -> str:
+        return str(self._library.id_to_piece(index))
+
     def _encode(self, texts: list[str]) -> list[np.ndarray]:
         # One thread: the converter has a process per core.
         return list(self._library.encode(texts, return_type="numpy", num_threads=1))
@@ -188,6 +195,9 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def id_of(self, token: str) -> int | None:
         return self._library.token_to_id(token)
+
+    def token(self, index: int) -> str:
+        return self._library.id_to_token(index) or ""
 
     def _encode(self, texts: list[str]) -> list[np.ndarray]:
         encoded = self._library.encode_batch_fast(texts, add_special_tokens=False)
@@ -242,27 +252,57 @@ def _exact_cuts(library: Any) -> str:
     BPE merges within a piece only, so a place that no piece spans is a border that no merge crosses; that holds where
     the text reaches BPE unchanged (identity normaliser). Unigram models compare sums over the whole text, so they have none.
     """
-    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-
-    model: Any = ModelProto()
-    model.ParseFromString(library.serialized_model_proto())
-    trainer, normalizer = model.trainer_spec, model.normalizer_spec
-    plain = (
-        trainer.model_type == trainer.BPE
-        and trainer.byte_fallback  # without it, unknown characters in a row are one token
-        and not normalizer.precompiled_charsmap
-        and not normalizer.remove_extra_whitespaces
-        and normalizer.escape_whitespaces
-        and not trainer.treat_whitespace_as_suffix
-    )
+    model = _first_fields(library.serialized_model_proto(), (2, 3))
+    trainer = _first_fields(model.get(2, b""), (3, 24, 35))
+    normalizer = _first_fields(model.get(3, b""), (2, 4, 5))
+    # The numbers are those of sentencepiece_model.proto, the defaults too.
+    is_bpe = trainer.get(3, 1) == 2
+    byte_fallback = trainer.get(35, 0)
+    space_behind = trainer.get(24, 0)
+    identity = not normalizer.get(2, b"") and not normalizer.get(4, 1) and normalizer.get(5, 1)
+    # Without byte fallback, unknown characters in a row are one token.
+    plain = is_bpe and byte_fallback and identity and not space_behind
     if not plain:
         return ""
     space = "\u2581"
-    names = [piece.piece for piece in model.pieces]
+    names = [library.id_to_piece(i) for i in range(library.vocab_size())]
     if any("\n" in name and name != "\n" for name in names):
         return ""
     spanned = any(space in name.lstrip(space) or " " in name for name in names)
     return "\n" if spanned else "\n "
+
+
+def _first_fields(message: bytes, wanted: tuple[int, ...]) -> dict[int, Any]:
+    """Values of some fields of a protobuf message, by number: int, or bytes for strings and messages.
+
+    Read by hand, because importing protobuf before MindSpore keeps MindSpore from being imported: it needs the library in
+    its pure Python form, which it can ask for only at the library's first import.
+    """
+    found: dict[int, Any] = {}
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = message[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while place < len(message):
+        key = varint()
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            found.setdefault(number, varint())
+            continue
+        size = varint() if kind == 2 else {1: 8, 5: 4}[kind]
+        if number in wanted:
+            found.setdefault(number, message[place : place + size])
+        place += size
+    return found
 
 
 def _tried_boundary(tokenizer: Tokenizer, text: str, start: int, end: int) -> int:
