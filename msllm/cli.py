@@ -14,7 +14,7 @@ import typer
 
 from msllm import __version__
 from msllm.commands import config
-from msllm.errors import MsllmError
+from msllm.errors import InputError, MsllmError
 
 app = typer.Typer(
     name="msllm",
@@ -56,17 +56,21 @@ def main() -> None:
     """Entry point of the console script."""
     try:
         app()
+    except InputError as error:
+        _report([str(problem) for problem in error.problems])
+        sys.exit(error.exit_code)
     except MsllmError as error:
-        _report(str(problem) for problem in getattr(error, "problems", (error,)))
+        _report([str(error)])
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        _report([f"{error.filename}: {error.strerror}" if error.filename else str(error)])
+        what = error.strerror or str(error)
+        _report([f"{error.filename}: {what}" if error.filename else what])
         sys.exit(1)
 
 
-def _report(messages) -> None:
+def _report(messages: list[str]) -> None:
     from rich.console import Console
     from rich.text import Text
 

@@ -235,14 +235,15 @@ def _device(training: TrainingConfig) -> Faults:
 
 
 def _precision_on(training: TrainingConfig, device_target: str) -> Faults:
-    name = training.chip or ("CPU" if device_target == "CPU" else None)
+    # An unnamed Ascend chip may be any; what was checked for a cluster's chip still has to hold on this CPU.
+    name = "CPU" if device_target == "CPU" else training.chip
     chip = CHIPS.get(name) if name else None
     if training.compute_dtype == "bfloat16" and chip is not None and not chip.bfloat16:
         able = ", ".join(other.name for other in CHIPS.values() if other.bfloat16)
         yield Fault(
             f"compute_dtype (bfloat16) is not supported by {chip.name}, only by {able}; set compute_dtype to float16 "
             "with loss_scale, or to float32 with amp_level O0",
-            ("training.compute_dtype", "training.chip" if training.chip else "training.device_target"),
+            ("training.compute_dtype", "training.device_target" if name == "CPU" else "training.chip"),
         )
 
 

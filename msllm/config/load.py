@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from msllm.config.checks import cross_faults
 from msllm.config.messages import explain, nearest, show_value
-from msllm.config.origin import LoadedConfig, Origin, Origins
+from msllm.config.origin import DEFAULT, LoadedConfig, Origin, Origins
 from msllm.config.sections import ModelConfig, RunConfig, Section
 from msllm.config.yaml_text import KeyPath, YamlTree, dump_yaml, parse_value, read_yaml_file, show_key
 from msllm.errors import InputError, Problem
@@ -180,10 +180,10 @@ def _model_class(given: _Given, model_configs: Mapping[str, type[ModelConfig]]) 
 
 def _missing(given: _Given, message: str, path: KeyPath) -> Problem:
     """A required key that is absent: located at its section, or at the files where there is no such section."""
-    problem = given.origins().problem(message, path)
-    if problem.file is None and given.sources:
+    origins = given.origins()
+    if origins.near(path) is DEFAULT and given.sources:
         return Problem(f"{message} (not in {', '.join(str(source) for source in given.sources)})")
-    return problem
+    return origins.problem(message, path)
 
 
 def _sections(given: _Given, model_configs: Mapping[str, type[ModelConfig]]) -> dict[str, Any]:

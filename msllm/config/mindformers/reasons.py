@@ -24,6 +24,7 @@ _REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("it concerns generation or tokenizing, which msllm sets elsewhere", _GENERATION),
     ("weights, norms, softmax and rotary positions are in float32 here", _PRECISION),
     ("where a run starts from and writes to is said on the command line", _FILES),
+    ("fine-tuning with adapters is not part of this version", (r"model\.model_config\.pet_config|pet_config",)),
     ("how a network is computed is decided by msllm, or it is no setting of training", (r"model\.",)),
     (
         "what is run, and on which data, is said by the command and data:",

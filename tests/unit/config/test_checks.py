@@ -343,6 +343,12 @@ def test_what_auto_left_open_is_checked_once_the_device_is_known():
     ]
 
 
+def test_a_config_for_a_chip_of_the_cluster_is_still_checked_against_the_cpu_that_auto_falls_back_to():
+    config = loaded(training={**BF16, "chip": "910B"})
+    assert unsupported_on(config, "Ascend") == []
+    assert "bfloat16) is not supported by CPU" in unsupported_on(config, "CPU")[0].message
+
+
 @pytest.mark.parametrize("number", [1, 2, 12, 49, 97, 14336])
 def test_divisors_are_all_and_ascending(number):
     assert divisors(number) == [d for d in range(1, number + 1) if number % d == 0]
