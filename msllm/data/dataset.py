@@ -18,11 +18,11 @@ WINDOW = 1 << 20
 """Rows that one MindDataset is given: its index sampler costs memory and start-up time for each."""
 
 
-def check_dataset(manifest: Manifest, data: DataConfig, model: ModelConfig) -> None:
+def check_dataset(manifest: Manifest, data: DataConfig, model: ModelConfig, smallest: int = 1) -> None:
     """Refuse a dataset that does not fit the configuration, before the first batch.
 
     Raises:
-        InputError: another seq_length, or ids beyond the model's vocabulary.
+        InputError: another seq_length, ids beyond the model's vocabulary, or fewer rows than `smallest`.
     """
     place = manifest.directory
     problems = []
@@ -40,6 +40,11 @@ def check_dataset(manifest: Manifest, data: DataConfig, model: ModelConfig) -> N
         problems.append(
             f"the dataset's tokenizer has {manifest.vocab_size} ids, model.vocab_size ({model.vocab_size}) must be at "
             f"least that"
+        )
+    if manifest.rows < smallest:
+        problems.append(
+            f"the dataset has {manifest.rows} rows, training.global_batch_size ({smallest}) is more than that; lower it, "
+            f"or convert more text or with a smaller --seq-length"
         )
     if problems:
         raise InputError([Problem(text, place) for text in problems])
@@ -78,7 +83,8 @@ class RankBatches:
 
     def __init__(self, manifest: Manifest, order: SampleOrder, share: RankShare, data: DataConfig):
         self.manifest, self.order, self.share, self.data = manifest, order, share, data
-        self.window_steps = max(1, WINDOW // share.local_batch_size)
+        # MindRecord takes at most as many indices as the files have rows.
+        self.window_steps = max(1, min(WINDOW, manifest.rows) // share.local_batch_size)
 
     def dataset(self, position: int, steps: int) -> Any:
         """MindDataset of `steps` batches from global position `position`: column input_ids (local, S + 1) int32."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mindspore as ms
 from mindspore import nn
 from mindspore.ops import operations as P
 
@@ -20,3 +21,19 @@ class CrossEntropyLoss(nn.Cell):
 
     def construct(self, logits, labels):
         return self.cross_entropy(logits, labels)
+
+
+class TokenLoss(nn.Cell):
+    """-log softmax(logits)[label] of every token. Inputs: logits (T, V), labels (T,) int32. Outputs: (T,) float32."""
+
+    keep_float32 = True
+
+    def __init__(self):
+        super().__init__()
+        self.log_softmax = P.LogSoftmax(axis=-1)
+        self.gather = P.GatherD()
+        self.reshape = P.Reshape()
+
+    def construct(self, logits, labels):
+        log_probs = self.log_softmax(logits.astype(ms.float32))
+        return -self.reshape(self.gather(log_probs, 1, self.reshape(labels, (-1, 1))), (-1,))

@@ -18,9 +18,9 @@ class CallbackRunner:
 
     def __init__(self, callbacks: Sequence[Any], step_cell: Any, train_steps: int, device_number: int):
         from mindspore.train.callback import RunContext
-        from mindspore.train.callback._callback import _InternalCallbackParam
+        from mindspore.train.callback._callback import InternalCallbackParam
 
-        params = _InternalCallbackParam()
+        params = InternalCallbackParam()
         params.train_network = step_cell
         params.network = step_cell.network.model
         params.optimizer = step_cell.optimizer

@@ -1,0 +1,97 @@
+"""Taking up a run: which checkpoint, and whether it belongs to this configuration and this data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from msllm.checkpoint.state import load_state, newest_good
+from msllm.config.sections import RunConfig
+from msllm.data.manifest import Manifest
+from msllm.errors import InputError, Problem
+from msllm.training.build import set_tensors, tensor_problems
+from msllm.training.run_directory import RunDirectory
+
+SAME = ("data.seq_length", "data.shuffle", "training.seed")
+"""Fields that decide which samples are still to come: with another value the run would not go on, but begin anew."""
+
+
+def dataset_fingerprint(manifest: Manifest) -> dict[str, Any]:
+    """What makes the rows of a dataset what they are."""
+    return {"rows": manifest.rows, "shards": [shard.sha256 for shard in manifest.shards]}
+
+
+def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None, list[Problem]]:
+    """The checkpoint that `--resume` names, and what is wrong with newer ones that were passed over.
+
+    `no` wants an empty run folder, `auto` takes the newest undamaged state or begins at step 0, anything else is a path.
+
+    Raises:
+        InputError: the folder holds a run and `resume` is `no`, or all that it holds is damaged.
+    """
+    if resume == "no":
+        if directory.has_run():
+            raise InputError(
+                Problem("holds a run already; add --resume auto to go on with it, or choose another --output", directory.path)
+            )
+        return None, []
+    if resume != "auto":
+        return Path(resume), []
+    path, damaged = newest_good(directory.checkpoints)
+    if path is None and damaged:
+        raise InputError([*damaged, Problem("no undamaged checkpoint is left to resume from", directory.checkpoints)])
+    return path, damaged
+
+
+def restore(checkpoint: Path, step_cell: Any, config: RunConfig, manifest: Manifest) -> dict[str, Any]:
+    """Put a checkpoint's state into the step cell and return its plain values.
+
+    Raises:
+        InputError: damaged files, another model, other data, or another order of the data.
+    """
+    saved = load_state(checkpoint)
+    problems = [Problem(text, checkpoint / "config.yaml") for text in _config_problems(checkpoint, config)]
+    tensors = saved.model | saved.optimizer
+    found = tensor_problems(step_cell, tensors)
+    if len(found) > 8:
+        found = [*found[:8], f"... and {len(found) - 8} more"]
+    problems += [Problem(f"checkpoint of another model or precision: {text}", checkpoint) for text in found]
+    if saved.state["dataset"] != dataset_fingerprint(manifest):
+        problems.append(
+            Problem(f"the run was trained on other data than {manifest.directory} (the shards' sha256 differ)", checkpoint)
+        )
+    if problems:
+        raise InputError(problems)
+    if saved.state["step"] > config.training.train_steps:
+        raise InputError(
+            Problem(
+                f"is at step {saved.state['step']}, beyond training.train_steps ({config.training.train_steps})", checkpoint
+            )
+        )
+    set_tensors(step_cell, tensors)
+    return saved.state
+
+
+def _config_problems(checkpoint: Path, config: RunConfig) -> list[str]:
+    was, now = yaml.safe_load((checkpoint / "config.yaml").read_text()), config.to_dict()
+    fields = [f"model.{key}" for key in now["model"]] + list(SAME)
+    found = []
+    for field in fields:
+        section, key = field.split(".")
+        before, after = was.get(section, {}).get(key), now[section][key]
+        if before != after:
+            found.append(f"{field} was {before!r} when this was saved and is {after!r} now; resume with the same value")
+    return found
+
+
+def changed_fields(checkpoint: Path, config: RunConfig) -> list[str]:
+    """Other fields that differ from those of the checkpoint, as lines to show; they are the user's right to change."""
+    was, now = yaml.safe_load((checkpoint / "config.yaml").read_text()), config.to_dict()
+    return [
+        f"{section}.{key}: {was.get(section, {}).get(key)!r} -> {value!r}"
+        for section, values in now.items()
+        for key, value in values.items()
+        if was.get(section, {}).get(key) != value
+    ]

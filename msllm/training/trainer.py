@@ -1,0 +1,226 @@
+"""The training loop: batches in, steps, metrics and checkpoints out, from the beginning or from a checkpoint."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+
+from msllm import __version__
+from msllm.checkpoint.state import TrainingState, checkpoint_name, prune, save_state
+from msllm.config.sections import RunConfig
+from msllm.data.dataset import RankBatches
+from msllm.data.manifest import Manifest
+from msllm.data.sampler import RankShare, SampleOrder
+from msllm.errors import RunError
+from msllm.parallel.reduce import SumOverRanks
+from msllm.parallel.world import World
+from msllm.training.build import build_step, get_tensors
+from msllm.training.callbacks import CallbackRunner
+from msllm.training.console import RunConsole
+from msllm.training.evaluate import Evaluator, evaluation_share
+from msllm.training.metrics import MetricsFile, StepMetrics, memory_bytes
+from msllm.training.resume import dataset_fingerprint, restore
+from msllm.training.run_directory import RunDirectory
+from msllm.training.step import StepOutput
+
+
+class Trainer:
+    """One run on one rank.
+
+    Args:
+        config: of the run.
+        model: the network, with its initial weights.
+        train, evaluation: manifests of the datasets; evaluation may be None.
+        directory: of the run, locked by the main rank.
+        world: this rank's place.
+        callbacks: MindSpore callbacks, called around every step.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: Any,
+        train: Manifest,
+        evaluation: Manifest | None,
+        directory: RunDirectory,
+        world: World,
+        callbacks: Sequence[Any] = (),
+    ):
+        self.config, self.directory, self.world, self.train = config, directory, world, train
+        training = config.training
+        self.device_target = ms.get_context("device_target")
+        self.console = RunConsole(world, directory.logs / f"rank_{world.rank}.log", training.train_steps)
+        self.step_cell = build_step(config, model, world)
+        share = RankShare(training.global_batch_size, config.parallel_config.data_parallel, world.data_rank)
+        self.batches = RankBatches(
+            train, SampleOrder(train.rows, training.seed, config.data.shuffle), share, config.data
+        )
+        self.evaluator = None
+        if evaluation is not None:
+            order = SampleOrder(evaluation.rows, training.seed, shuffle=False)
+            eval_share = evaluation_share(share, evaluation.rows)
+            rank_batches = RankBatches(evaluation, order, eval_share, config.data)
+            self.evaluator = Evaluator(model, rank_batches, SumOverRanks(world.size), training.eval_batches)
+        self.callbacks = CallbackRunner(callbacks, self.step_cell, training.train_steps, world.size)
+        self.step = 0
+        self.samples_seen = 0
+        self.overflows = 0
+        self.last_saved: Path | None = None
+
+    def resume(self, checkpoint: Path) -> None:
+        """Take up the run where `checkpoint` left it; InputError where it belongs to another run."""
+        state = restore(checkpoint, self.step_cell, self.config, self.train)
+        self.step, self.samples_seen = state["step"], state["samples_seen"]
+        self.overflows = state["consecutive_overflows"]
+        self.last_saved = checkpoint
+        self.console.info(f"resumed from {checkpoint}: step {self.step}, {self.samples_seen} samples seen")
+
+    def run(self) -> None:
+        """Train until training.train_steps.
+
+        Raises:
+            RunError: the loss is not finite, or float16 overflows without end.
+        """
+        metrics = None
+        if self.world.is_main:
+            metrics = MetricsFile(self.directory.metrics, self.directory.tensorboard, self.step + 1)
+        try:
+            self._introduce()
+            self.callbacks.call("on_train_begin")
+            self.callbacks.call("on_train_epoch_begin")
+            self._loop(metrics)
+            self.callbacks.call("on_train_epoch_end")
+            self.callbacks.call("on_train_end")
+        finally:
+            if metrics:
+                metrics.close()
+            self.console.close()
+
+    def _introduce(self) -> None:
+        config, size = self.config, sum(int(np.prod(p.shape)) for p in self.step_cell.weights)
+        tokens = config.training.global_batch_size * config.data.seq_length
+        self.console.info(
+            f"{config.model.model_type} with {size:,} parameters on {self.world.size} x {self.device_target}, "
+            f"{config.training.amp_level} {config.training.compute_dtype}; {tokens:,} tokens a step, "
+            f"{self.train.rows * config.data.seq_length / tokens:.1f} steps an epoch"
+        )
+        if self.step < config.training.train_steps:
+            self.console.info("compiling the step graph; this can take a minute")
+
+    def _loop(self, metrics: MetricsFile | None) -> None:
+        training = self.config.training
+        remaining = training.train_steps - self.step
+        mark = time.perf_counter()
+        for batch in self.batches.batches(self.samples_seen, remaining):
+            ready = time.perf_counter()
+            self.callbacks.step_begin(self.step + 1)
+            output = StepOutput(*self.step_cell(Tensor(batch)))
+            values = {name: float(np.asarray(_value(getattr(output, name)))) for name in StepOutput._fields}
+            computed = time.perf_counter()
+            self.step += 1
+            row_position = self.samples_seen
+            self.samples_seen += training.global_batch_size
+            self._check_finite(values, row_position)
+            stop = self.callbacks.step_end(output.loss)
+            last = stop or self.step == training.train_steps
+            self._evaluate_and_save(metrics, last)
+            end = time.perf_counter()
+            self._report(metrics, values, (ready - mark, computed - ready, end - computed), last)
+            mark = end
+            if stop:
+                self.console.info(f"stopped at step {self.step} because a callback asked for it")
+                break
+
+    def _report(self, metrics: MetricsFile | None, values: dict, seconds: tuple[float, float, float], last: bool) -> None:
+        training = self.config.training
+        total = sum(seconds)
+        record = StepMetrics(
+            step=self.step,
+            loss=values["loss"],
+            lr=values["lr"],
+            grad_norm=values["grad_norm"],
+            loss_scale=values["loss_scale"],
+            overflow=not values["finite"],
+            tokens_per_second=training.global_batch_size * self.config.data.seq_length / total,
+            samples_seen=self.samples_seen,
+            step_seconds=total,
+            data_seconds=seconds[0],
+            compute_seconds=seconds[1],
+            other_seconds=seconds[2],
+            memory_bytes=memory_bytes(self.device_target),
+        )
+        self.console.step(record, show=last or self.step % training.log_steps == 0)
+        if metrics:
+            metrics.write_step(record)
+
+    def _check_finite(self, values: dict, position: int) -> None:
+        """Stop before a broken step does harm; under a loss scale only when it overflows on and on."""
+        if values["finite"]:
+            self.overflows = 0
+            return
+        training = self.config.training
+        self.overflows += 1
+        if training.loss_scale is not None:
+            if self.overflows < training.max_consecutive_overflows:
+                return
+            raise RunError(
+                f"step {self.step}: {self.overflows} steps in a row overflowed float16 (loss scale is down to "
+                f"{values['loss_scale']:g}); the weights are those of step {self.step - self.overflows}; {self._way_back()}"
+            )
+        where = "here" if not np.isfinite(values["local_loss"]) else "on another rank, or only in the gradient"
+        rows = self.batches.row_ids(position)
+        raise RunError(
+            f"step {self.step}, rank {self.world.rank}: loss {values['loss']}, gradient norm {values['grad_norm']}: not "
+            f"finite {where} (local loss {values['local_loss']}). Rows of this rank's batch in {self.train.directory}: "
+            f"{rows}. The update was not made; {self._way_back()}"
+        )
+
+    def _way_back(self) -> str:
+        if self.last_saved is None:
+            return "there is no checkpoint yet; lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
+        return f"last good checkpoint: {self.last_saved}"
+
+    def _evaluate_and_save(self, metrics: MetricsFile | None, last: bool) -> None:
+        training, checkpoint = self.config.training, self.config.checkpoint
+        due = training.eval_steps is not None and self.step % training.eval_steps == 0
+        if self.evaluator and (due or last):
+            loss = self.evaluator.loss()
+            self.step_cell.set_train(True)
+            self.console.info(f"step {self.step} eval loss {loss:.4f} perplexity {np.exp(loss):.2f}")
+            if metrics:
+                metrics.write_eval(self.step, loss)
+        if last or self.step % checkpoint.save_steps == 0:
+            if self.world.is_main:
+                self._save()
+            self.last_saved = self.directory.checkpoints / checkpoint_name(self.step)
+
+    def _save(self) -> None:
+        weights, rest = get_tensors(self.step_cell)
+        state = {
+            "step": self.step,
+            "samples_seen": self.samples_seen,
+            "consecutive_overflows": self.overflows,
+            "seed": self.config.training.seed,
+            "dataset": dataset_fingerprint(self.train),
+            "versions": {
+                "msllm": __version__,
+                "mindspore": ms.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+        path = save_state(self.directory.checkpoints, self.step, TrainingState(weights, rest, state), self.config)
+        prune(self.directory.checkpoints, self.config.checkpoint.keep_last, self.config.checkpoint.keep_every)
+        self.console.info(f"saved {path}")
+
+
+def _value(output: Any) -> Any:
+    """A number of a graph's output: constants come back as Python numbers."""
+    return output.asnumpy() if isinstance(output, Tensor) else output
