@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from typing import Any
 from data_tools.plan import ConvertRequest, Plan, make_plan
 from data_tools.progress import Progress
 from data_tools.reuse import finished_output, refuse_foreign_output
-from data_tools.shard import ShardJob, ShardResult
+from data_tools.shard import SHOWN_FAULTS, ShardJob, ShardResult, unusable
 from data_tools.workdir import WorkDirectory
 from data_tools.worker import Advance, WorkerPool, WorkerSetup
 from msllm.data.manifest import Manifest, TokenizerInfo
-from msllm.errors import InputError, Problem
+from msllm.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -163,14 +163,15 @@ def _manifest(plan: Plan, results: list[ShardResult]) -> Manifest:
     )
 
 
-def _refuse_skipped(results: Iterable[ShardResult], request: ConvertRequest) -> None:
+def _refuse_skipped(results: Collection[ShardResult], request: ConvertRequest) -> None:
     """Shards made with `--on-error skip` may have left documents out."""
-    if request.on_error == "fail":
-        faults = [fault.problem() for result in results for fault in result.faults]
-        if faults:
-            raise InputError(
-                [*faults, Problem("an earlier run skipped these; go on with --on-error skip or --restart")]
-            )
+    left_out: Counter[str] = Counter()
+    for result in results:
+        left_out.update(result.skipped)
+    if left_out and request.on_error == "fail":
+        faults = [fault for result in results for fault in result.faults][:SHOWN_FAULTS]
+        remedy = "An earlier run left them out: go on with --on-error skip, or begin again with --restart"
+        raise unusable(faults, left_out, remedy)
 
 
 def _warn_of_small_disk(plan: Plan, folder: Path, quiet: bool) -> None:

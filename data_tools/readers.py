@@ -131,7 +131,7 @@ class UnitReader:
             else:
                 yield self._document(value, number)
 
-    def _hard_line(self, line: bytes, number: int, error: ValueError) -> Item:
+    def _hard_line(self, line: bytes, number: int, error: orjson.JSONDecodeError) -> Item:
         """A line that orjson refuses: blank, not UTF-8, not JSON, or JSON with Python's NaN in another field."""
         if not line.strip():
             return Notice(BLANK_LINE)
@@ -144,7 +144,7 @@ class UnitReader:
         try:
             return _encodable(self._document(json.loads(text), number), number)
         except (ValueError, RecursionError):
-            return Fault(BROKEN_JSON, str(error), number)
+            return Fault(BROKEN_JSON, f"{error.msg} (character {error.colno})", number)
 
     def _document(self, value: Any, line: int) -> Item:
         """The text of one JSON value."""

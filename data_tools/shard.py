@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,6 +41,14 @@ class FoundFault(Section):
     def problem(self) -> Problem:
         """For an error message."""
         return Problem(f"{self.kind}: {self.detail}" if self.detail else self.kind, self.file, self.line or None)
+
+
+def unusable(faults: Sequence[FoundFault], counts: Mapping[str, int], remedy: str) -> InputError:
+    """The error that names the first faults, and counts all that were found."""
+    total = sum(counts.values())
+    kinds = ", ".join(f"{count:,} x {kind}" for kind, count in sorted(counts.items()))
+    summary = f"{total:,} documents that cannot be used were found before stopping: {kinds}. {remedy}"
+    return InputError([*(fault.problem() for fault in faults), Problem(summary)])
 
 
 class ShardResult(Section):
@@ -255,7 +263,7 @@ class _Reading:
             self._raise()
 
     def _raise(self) -> None:
-        raise InputError([fault.problem() for fault in self.faults])
+        raise unusable(self.faults, self.skipped, "Mend them, or leave them out with --on-error skip")
 
 
 def _refuse_changed(unit: Unit) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from data_tools.progress import Progress
 from data_tools.readers import Fault, Notice, UnitReader, first_line
-from data_tools.shard import SHOWN_FAULTS, FoundFault, OnError
+from data_tools.shard import SHOWN_FAULTS, FoundFault, OnError, unusable
 from data_tools.sources import Source, find_sources
 from data_tools.units import Unit, divide
 from msllm.errors import InputError, Problem, RunError
@@ -282,7 +282,7 @@ class _Corpus:
                     self._result.sampled = True
                     break
         if self._faults and self._request.on_error == "fail":
-            raise InputError([fault.problem() for fault in self._faults])
+            raise unusable(self._faults, self._skipped, "Mend them, or leave them out with --on-error skip")
         self._result.skipped = dict(sorted(self._skipped.items()))
 
     def _documents(self, units: list[Unit]) -> Iterator[str]:

@@ -23,8 +23,8 @@ from msllm.errors import InputError, Problem, RunError
 COLUMN = "input_ids"
 FORBIDDEN_IN_NAMES = set("\\:*?\"<>|`&;'")
 """What MindRecord refuses in a file name; folders may have any."""
-MAX_SEQ_LENGTH = (1 << 26) - 2
-"""A row must fit in a page, and a page has at most 256 MiB."""
+MAX_SEQ_LENGTH = 1 << 24
+"""A row must fit in a page, and MindRecord's pages have at most 256 MiB."""
 
 _MIB = 1 << 20
 _SMALL = (1 * _MIB, 4 * _MIB)

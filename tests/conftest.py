@@ -1,0 +1,49 @@
+"""Small data that tests of several folders share."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+
+import pytest
+
+WORDS = (
+    "the of and a to in is that it as for was with on by not this from are or which but be at one can have all there "
+    "tensor graph device memory stream kernel gradient 模型 训练 数据 你好 世界 naïve Größe ещё 🙂 3.14 2024 foo_bar x=1;"
+).split()
+
+
+def make_documents(count: int, seed: int) -> list[str]:
+    """Texts of 1 to 60 words with line breaks and runs of spaces; the same for the same seed."""
+    draw = random.Random(seed)
+    gaps = [" "] * 12 + ["\n", "\n\n", "  ", "\t"]
+    return ["".join(draw.choice(WORDS) + draw.choice(gaps) for _ in range(draw.randint(1, 60))) for _ in range(count)]
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[str]:
+    return make_documents(200, seed=1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentencePiece model of 500 tokens, of the kind that `msllm data train-tokenizer` makes."""
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=(line for text in make_documents(400, seed=2) for line in text.split("\n")),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=500,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        split_digits=True,
+        allow_whitespace_only_pieces=True,
+        minloglevel=2,
+    )
+    path = tmp_path_factory.mktemp("tokenizer") / "tiny.model"
+    path.write_bytes(model.getvalue())
+    return path
