@@ -88,11 +88,14 @@ def convert(request: ConvertRequest, quiet: bool = False) -> ConvertSummary:
             _warn_of_small_disk(plan, work.path, quiet)
             _run(plan, request, work, done, quiet)
             results = [done[job.number] for job in plan.jobs]
+            if too_small := _too_small(plan, results):
+                work.remove()
+                raise InputError(too_small)
             manifest = _manifest(plan, results)
             work.publish(manifest, plan.tokenizer.path)
         except BaseException:
             if work.path.exists() and not work.has_results():
-                work.remove()
+                work.remove()  # nothing to go on from
             raise
     notices: Counter[str] = Counter()
     for result in results:
@@ -125,28 +128,29 @@ def _size(job: ShardJob) -> int:
     return sum(unit.end - unit.start for unit in job.units)
 
 
-def _manifest(plan: Plan, results: list[ShardResult]) -> Manifest:
-    """The dataset's manifest.
-
-    Raises:
-        InputError: the corpus does not fill a row.
-    """
+def _too_small(plan: Plan, results: list[ShardResult]) -> str:
+    """What to say where the corpus fills no row, "" where it does."""
     tokens = sum(result.tokens for result in results)
+    row = plan.options.seq_length + 1
+    if tokens >= row and any(result.info for result in results):
+        return ""
+    skipped = sum(sum(result.skipped.values()) for result in results)
+    left_out = f" ({skipped} were skipped)" if skipped else ""
     documents = sum(result.documents for result in results)
+    what = f"{documents} documents{left_out} give {tokens} tokens in {len(results)} shards"
+    return f"the corpus is too small: {what}, a row needs {row} (--seq-length + 1)"
+
+
+def _manifest(plan: Plan, results: list[ShardResult]) -> Manifest:
+    shards = tuple(result.info for result in results if result.info is not None)
     skipped: Counter[str] = Counter()
     for result in results:
         skipped.update(result.skipped)
-    shards = tuple(result.info for result in results if result.info is not None)
-    row = plan.options.seq_length + 1
-    if tokens < row or not shards:
-        left_out = f" ({sum(skipped.values())} were skipped)" if skipped else ""
-        what = f"{documents} documents{left_out} give {tokens} tokens in {len(results)} shards"
-        raise InputError(f"the corpus is too small: {what}, a row needs {row} (--seq-length + 1)")
     return Manifest(
         seq_length=plan.options.seq_length,
         rows=sum(shard.rows for shard in shards),
-        tokens=tokens,
-        documents=documents,
+        tokens=sum(result.tokens for result in results),
+        documents=sum(result.documents for result in results),
         padding_tokens=sum(shard.padding_tokens for shard in shards),
         dropped_tokens=sum(result.dropped_tokens for result in results),
         eod_id=plan.tokenizer.eod_id,

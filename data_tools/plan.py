@@ -13,7 +13,7 @@ from data_tools.shard import OnError, ShardJob
 from data_tools.sources import Inputs, find_sources
 from data_tools.units import MAX_SHARDS, default_shards, divide
 from msllm import __version__
-from msllm.data.manifest import UNFINISHED_SUFFIX, ConvertOptions
+from msllm.data.manifest import ConvertOptions, unfinished_folder
 from msllm.data.mindrecord import MAX_SEQ_LENGTH
 from msllm.data.tokenizer import Tokenizer, load_tokenizer
 from msllm.errors import InputError, Problem
@@ -123,5 +123,5 @@ def _argument_problems(request: ConvertRequest) -> list[Problem]:
 
 def _own_files(request: ConvertRequest) -> dict[str | Path, str]:
     """What is no input even where it lies in an input folder."""
-    unfinished = request.output.with_name(request.output.name + UNFINISHED_SUFFIX)
-    return {request.output: "the output", unfinished: "the output", request.tokenizer: "the tokenizer"}
+    outputs = (request.output, unfinished_folder(request.output))
+    return {**dict.fromkeys(outputs, "the output"), request.tokenizer: "the tokenizer"}

@@ -21,7 +21,7 @@ def refuse_foreign_output(output: Path) -> None:
         if not (output / MANIFEST_NAME).exists() and any(output.iterdir()):
             message = f"exists, is not empty and has no {MANIFEST_NAME}: not a dataset; choose another --output"
             raise InputError(Problem(message, output))
-    elif os.path.lexists(output):
+    elif output.exists():
         raise InputError(Problem("exists and is not a folder; choose another --output", output))
 
 

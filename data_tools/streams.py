@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from data_tools.sources import Compression
 
 BLOCK = 1 << 20
+COMPRESSED_BLOCK = 1 << 17
+"""Small, as it may become a thousand times as much."""
 
 
 class DamagedStream(Exception):
@@ -58,43 +59,35 @@ def blocks(raw: HashedRange, compression: Compression) -> Iterator[bytes]:
         DamagedStream: after the blocks that could be read.
     """
     if compression == "gzip":
-        yield from _gzip_blocks(raw)
+        yield from _frames(raw, lambda: zlib.decompressobj(wbits=31), zlib.error, "gzip", padding=b"\0")
     elif compression == "zstd":
-        yield from _zstd_blocks(raw)
+        # Not zstandard's own stream reader: it takes a cut frame for the end of the file.
+        import zstandard
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        yield from _frames(raw, decompressor.decompressobj, zstandard.ZstdError, "zstd", padding=b"")
     else:
         while block := raw.read(BLOCK):
             yield block
 
 
-def _gzip_blocks(raw: HashedRange) -> Iterator[bytes]:
-    stream = gzip.GzipFile(fileobj=raw)
+def _frames(
+    raw: HashedRange, begin: Callable[[], Any], failure: type[Exception], name: str, padding: bytes
+) -> Iterator[bytes]:
+    """Decompress frames that follow one another, as `cat a.gz b.gz` makes them, with padding behind."""
+    rest = raw.read(COMPRESSED_BLOCK)
+    if not rest:
+        raise DamagedStream(f"an empty file is no {name} stream")
     try:
-        while block := stream.read(BLOCK):
-            yield block
-    except EOFError:
-        raise DamagedStream("the gzip stream is cut") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedStream(f"not gzip, or damaged: {error}") from None
-
-
-def _zstd_blocks(raw: HashedRange) -> Iterator[bytes]:
-    # Not zstandard's stream reader: it takes a cut frame for the end of the file.
-    import zstandard
-
-    rest = b""
-    try:
-        while True:
-            rest = rest or raw.read(BLOCK) or b""
-            if not rest:
-                return
-            frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        while rest:
+            frame = begin()
             while not frame.eof:
+                rest = rest or raw.read(COMPRESSED_BLOCK)
                 if not rest:
-                    rest = raw.read(BLOCK // 8) or b""
-                    if not rest:
-                        raise DamagedStream("the zstd stream is cut")
+                    raise DamagedStream(f"the {name} stream is cut")
                 if block := frame.decompress(rest):
                     yield block
-                rest = frame.unused_data if frame.eof else b""
-    except zstandard.ZstdError as error:
-        raise DamagedStream(f"not zstd, or damaged: {error}") from None
+                rest = frame.unused_data
+            rest = (rest or raw.read(COMPRESSED_BLOCK)).lstrip(padding)
+    except failure as error:
+        raise DamagedStream(f"not {name}, or damaged: {error}") from None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from data_tools.shard import ShardFolders, ShardJob, ShardResult
-from msllm.data.manifest import MANIFEST_NAME, UNFINISHED_SUFFIX, Manifest, write_manifest
+from msllm.data.manifest import MANIFEST_NAME, Manifest, unfinished_folder, write_manifest
 from msllm.data.mindrecord import index_of
 from msllm.errors import InputError, Problem
 from msllm.files import fsync, write_atomic
@@ -37,7 +37,7 @@ class WorkDirectory:
     def __init__(self, output: Path):
         # A link to a folder elsewhere stays: the data goes where it points.
         self.output = Path(os.path.realpath(output))
-        self.path = self.output.with_name(self.output.name + UNFINISHED_SUFFIX)
+        self.path = unfinished_folder(output)
         self.lock_file = self.path / "lock"
         self.folders = ShardFolders(self.path / "output", self.path / "results", self.path / "temporary")
         self._plan = self.path / "plan.json"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,8 +25,6 @@ FORMAT = "msllm-dataset"
 VERSION = 1
 INDEX_SUFFIX = ".db"
 """MindRecord keeps the rows of `x` in `x` and their positions in `x.db`; the pair must keep its names."""
-UNFINISHED_SUFFIX = ".partial"
-"""`msllm data convert --output DIR` works in `DIR.partial` until everything is there."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
@@ -152,6 +151,11 @@ class Manifest(Section):
         return [str(self._directory / shard.file) for shard in self.shards]
 
 
+def unfinished_folder(output: str | Path) -> Path:
+    """Where `msllm data convert --output DIR` works until everything is there: `DIR.partial`, links followed."""
+    return Path(os.path.realpath(output) + ".partial")
+
+
 def manifest_text(manifest: Manifest) -> str:
     """The file's exact content; the last key is the sha256 of the rest."""
     fields = manifest.model_dump(mode="json")
@@ -214,7 +218,7 @@ def _parse(path: Path, content: bytes) -> Manifest:
 
 
 def _why_missing(directory: Path) -> str:
-    unfinished = directory.with_name(directory.name + UNFINISHED_SUFFIX)
+    unfinished = unfinished_folder(directory)
     if unfinished.is_dir():
         return f"conversion not finished ({unfinished} exists): run the same `msllm data convert` again to continue it"
     if not directory.exists():
