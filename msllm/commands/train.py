@@ -107,6 +107,7 @@ def run(loaded: LoadedConfig, output: Path, resume: str, callbacks: list[str], a
         directory.forget_after(trainer.step)
         remove_after(directory.checkpoints, trainer.step)
         write_resolved(config, directory.config)
+        directory.keep_tokenizer(train_data.directory / train_data.tokenizer.file)
     trainer.run()
     if main:
         summary = {"run": str(output), "step": trainer.step, "checkpoint": str(trainer.last_saved)}

@@ -20,7 +20,12 @@ SAME = ("data.seq_length", "data.shuffle", "training.seed")
 
 def dataset_fingerprint(manifest: Manifest) -> dict[str, Any]:
     """What makes the rows of a dataset what they are."""
-    return {"rows": manifest.rows, "shards": [shard.sha256 for shard in manifest.shards]}
+    return {
+        "rows": manifest.rows,
+        "shards": [shard.sha256 for shard in manifest.shards],
+        "tokenizer": manifest.tokenizer.fingerprint,
+        "eod_id": manifest.eod_id,
+    }
 
 
 def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None, list[Problem]]:

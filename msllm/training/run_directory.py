@@ -2,7 +2,7 @@
 
     config.yaml      the resolved configuration      metrics.jsonl   one line a step, one an evaluation
     checkpoints/     full states                     tensorboard/    the same curves
-    logs/            rank_<n>.log
+    logs/            rank_<n>.log                    tokenizer/      the tokenizer of the data
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
         self.logs = path / "logs"
+        self.tokenizer = path / "tokenizer"
         self._lock: IO[str] | None = None
 
     def create(self) -> None:
@@ -56,6 +57,15 @@ class RunDirectory:
         lock.write(str(os.getpid()))
         lock.flush()
         self._lock = lock
+
+    def keep_tokenizer(self, file: Path) -> None:
+        """Copy the data's tokenizer into the run, so that the run's models can read and write text on their own."""
+        self.tokenizer.mkdir(exist_ok=True)
+        write_atomic(self.tokenizer / file.name, file.read_bytes())
+
+    def tokenizer_file(self) -> Path | None:
+        """The copy that `keep_tokenizer` made."""
+        return next((file for file in sorted(self.tokenizer.glob("*")) if not file.name.startswith(".")), None)
 
     def has_run(self) -> bool:
         """Whether steps were made here."""
