@@ -1,17 +1,20 @@
-"""Small data that tests of several folders share."""
+"""Small data that tests of several folders share, and the state of MindSpore that each test begins with."""
 
 from __future__ import annotations
 
+import gc
 import io
 import random
+import sys
 from pathlib import Path
 
 import pytest
 
-WORDS = (
+TEXT = (
     "the of and a to in is that it as for was with on by not this from are or which but be at one can have all there "
     "tensor graph device memory stream kernel gradient 模型 训练 数据 你好 世界 naïve Größe ещё 🙂 3.14 2024 foo_bar x=1;"
-).split()
+)
+WORDS = TEXT.split()
 
 
 def make_documents(count: int, seed: int) -> list[str]:
@@ -19,6 +22,21 @@ def make_documents(count: int, seed: int) -> list[str]:
     draw = random.Random(seed)
     gaps = [" "] * 12 + ["\n", "\n\n", "  ", "\t"]
     return ["".join(draw.choice(WORDS) + draw.choice(gaps) for _ in range(draw.randint(1, 60))) for _ in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def graph_mode_on_cpu() -> None:
+    """Graph mode for each test, whatever the one before has set; nothing where MindSpore is not imported.
+
+    Cells that earlier tests left to the garbage collector are freed first: their hooks are part of MindSpore's key of a
+    compiled graph, and a graph that loses one while it is in use would be compiled again.
+    """
+    if "mindspore" not in sys.modules:
+        return
+    import mindspore
+
+    gc.collect()
+    mindspore.set_context(mode=mindspore.GRAPH_MODE, device_target="CPU")
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def learning_rates(schedule: LrScheduleConfig, peak: float, train_steps: int) ->
     else:
         decay = total - warmup
         if schedule.type == "wsd":
-            decay = schedule.decay_steps or max(1, total // 10)
+            decay = min(decay, schedule.decay_steps or max(1, total // 10))
         progress = np.clip((step - (total - decay)) / max(decay, 1), 0.0, 1.0)
         shape = 0.5 * (1 + np.cos(np.pi * progress)) if schedule.type == "cosine" else 1 - progress
         after = schedule.lr_end + (peak - schedule.lr_end) * shape
