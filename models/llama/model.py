@@ -85,9 +85,8 @@ class LlamaForCausalLM(nn.Cell):
         super().__init__()
         self.vocab_size = config.vocab_size
         self.model = LlamaModel(config)
-        self.lm_head = None
-        self.tied_head = None
-        if config.tie_word_embeddings:
+        self.tied = config.tie_word_embeddings
+        if self.tied:
             self.tied_head = TiedHead()
         else:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, Normal(config.initializer_range))
@@ -96,7 +95,7 @@ class LlamaForCausalLM(nn.Cell):
     def construct(self, input_ids, start=None):
         batch, length = input_ids.shape
         x = self.model(input_ids, start)
-        if self.tied_head is not None:
+        if self.tied:
             logits = self.tied_head(x, self.model.embed_tokens.weight)
         else:
             logits = self.lm_head(x)

@@ -146,7 +146,7 @@ def load_state(path: Path) -> TrainingState:
 
 def newest_good(root: Path) -> tuple[Path | None, list[Problem]]:
     """The newest complete and undamaged state under `root`, and what was wrong with newer ones."""
-    problems = []
+    problems: list[Problem] = []
     for path in reversed(complete_checkpoints(root)):
         damage = damage_of(path)
         if not damage:

@@ -18,7 +18,9 @@ def evaluate(
     dataset: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Converted held-out text; default: the run's data.eval_dataset.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows of one forward pass; the result does not depend on it.")] = 8,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Rows of one forward pass; the result does not depend on it.")
+    ] = 8,
     max_batches: Annotated[int | None, typer.Option(min=1, help="Stop after so many; default: all rows.")] = None,
     as_json: AsJson = False,
 ) -> None:

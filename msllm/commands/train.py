@@ -85,7 +85,7 @@ def run(loaded: LoadedConfig, output: Path, resume: str, callbacks: list[str], a
 
     import mindspore as ms
 
-    from msllm.checkpoint.state import remove_after, step_of
+    from msllm.checkpoint.state import remove_after
     from msllm.parallel.world import init_world
     from msllm.registry import build_model
     from msllm.training.callbacks import load_callback

@@ -15,7 +15,10 @@ from msllm.errors import InputError, Problem
 Checkpoint = Annotated[
     Path,
     typer.Option(
-        "--checkpoint", "-k", metavar="DIR", help="A run's folder (its newest good checkpoint) or one checkpoint's folder."
+        "--checkpoint",
+        "-k",
+        metavar="DIR",
+        help="A run's folder (its newest good checkpoint) or one checkpoint's folder.",
     ),
 ]
 

@@ -47,7 +47,7 @@ class SelfAttention(nn.Cell):
         self.rotary_q = RotaryEmbedding()
         self.rotary_k = RotaryEmbedding()
         self.core = FlashAttention(num_heads, head_dim) if on_ascend() else ComposedAttention(num_heads, head_dim)
-        self.cache = None
+        self.cache: nn.Cell | None = None
         self.reshape = P.Reshape()
 
     def construct(self, x, batch, rotary=None, start=None):

@@ -44,7 +44,4 @@ class GradientSum(nn.Cell):
     def construct(self, gradients):
         if self.all_reduce is None:
             return gradients
-        summed = ()
-        for gradient in gradients:
-            summed += (self.all_reduce(gradient),)
-        return summed
+        return [self.all_reduce(gradient) for gradient in gradients]

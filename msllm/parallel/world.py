@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from msllm.config.sections import ParallelConfig
 from msllm.errors import InputError
@@ -64,11 +65,11 @@ def check_world(parallel: ParallelConfig) -> None:
         )
 
 
-def resolve_device_target(device_target: str) -> str:
+def resolve_device_target(device_target: str) -> Literal["CPU", "Ascend"]:
     """`auto` -> Ascend where this host shows a card, CPU elsewhere. Imports no MindSpore."""
-    if device_target != "auto":
-        return device_target
-    return "Ascend" if any(Path("/dev").glob("davinci[0-9]*")) else "CPU"
+    if device_target == "CPU":
+        return "CPU"
+    return "Ascend" if device_target == "Ascend" or any(Path("/dev").glob("davinci[0-9]*")) else "CPU"
 
 
 def init_world(parallel: ParallelConfig, device_target: str) -> World:

@@ -66,7 +66,9 @@ def load_callback(path: str) -> Any:
     try:
         made = getattr(importlib.import_module(module_name), class_name)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"--callback {path}: {error}; expected package.module:Class, a class without arguments") from None
+        raise InputError(
+            f"--callback {path}: {error}; expected package.module:Class, a class without arguments"
+        ) from None
     if not isinstance(made, Callback):
         raise InputError(f"--callback {path}: {class_name} must derive from mindspore.train.Callback")
     return made

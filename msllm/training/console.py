@@ -81,7 +81,9 @@ class _LiveLine:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self._progress = Progress(TextColumn("{task.description}", markup=False), BarColumn(), console=Console(stderr=True))
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(), console=Console(stderr=True)
+        )
         self._task = self._progress.add_task("compiling the first step", total=train_steps)
         self._progress.start()
 

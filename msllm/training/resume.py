@@ -39,7 +39,10 @@ def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None
     if resume == "no":
         if directory.has_run():
             raise InputError(
-                Problem("holds a run already; add --resume auto to go on with it, or choose another --output", directory.path)
+                Problem(
+                    "holds a run already; add --resume auto to go on with it, or choose another --output",
+                    directory.path,
+                )
             )
         return None, []
     if resume != "auto":
@@ -65,14 +68,17 @@ def restore(checkpoint: Path, step_cell: Any, config: RunConfig, manifest: Manif
     problems += [Problem(f"checkpoint of another model or precision: {text}", checkpoint) for text in found]
     if saved.state["dataset"] != dataset_fingerprint(manifest):
         problems.append(
-            Problem(f"the run was trained on other data than {manifest.directory} (the shards' sha256 differ)", checkpoint)
+            Problem(
+                f"the run was trained on other data than {manifest.directory} (the shards' sha256 differ)", checkpoint
+            )
         )
     if problems:
         raise InputError(problems)
     if saved.state["step"] > config.training.train_steps:
         raise InputError(
             Problem(
-                f"is at step {saved.state['step']}, beyond training.train_steps ({config.training.train_steps})", checkpoint
+                f"is at step {saved.state['step']}, beyond training.train_steps ({config.training.train_steps})",
+                checkpoint,
             )
         )
     set_tensors(step_cell, tensors)

@@ -1,8 +1,8 @@
 """The folder of a run: what is in it, who may write it, and how it is taken up again.
 
-    config.yaml      the resolved configuration      metrics.jsonl   one line a step, one an evaluation
-    checkpoints/     full states                     tensorboard/    the same curves
-    logs/            rank_<n>.log                    tokenizer/      the tokenizer of the data
+config.yaml      the resolved configuration      metrics.jsonl   one line a step, one an evaluation
+checkpoints/     full states                     tensorboard/    the same curves
+logs/            rank_<n>.log                    tokenizer/      the tokenizer of the data
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class RunDirectory:
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(Problem(f"cannot be written: {error.strerror}; choose another --output", self.path)) from None
+            raise InputError(
+                Problem(f"cannot be written: {error.strerror}; choose another --output", self.path)
+            ) from None
 
     def acquire(self) -> None:
         """Keep other processes out until this one ends, however it ends.

@@ -135,18 +135,12 @@ class TrainStep(nn.Cell):
         return loss / self.accumulation, gradients
 
     def add_all(self, left, right):
-        """Elementwise sums of two tuples."""
-        total = ()
-        for a, b in zip(left, right):
-            total += (a + b,)
-        return total
+        """Elementwise sums of two lists."""
+        return [a + b for a, b in zip(left, right)]
 
     def scale_all(self, gradients, factor):
         """Every gradient times one factor."""
-        scaled = ()
-        for gradient in gradients:
-            scaled += (gradient * factor,)
-        return scaled
+        return [gradient * factor for gradient in gradients]
 
     def norm(self, gradients):
         """Global L2 norm: () float32."""

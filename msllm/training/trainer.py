@@ -138,7 +138,9 @@ class Trainer:
                 self.console.info(f"stopped at step {self.step} because a callback asked for it")
                 break
 
-    def _report(self, metrics: MetricsFile | None, values: dict, seconds: tuple[float, float, float], last: bool) -> None:
+    def _report(
+        self, metrics: MetricsFile | None, values: dict, seconds: tuple[float, float, float], last: bool
+    ) -> None:
         training = self.config.training
         total = sum(seconds)
         record = StepMetrics(
