@@ -76,12 +76,13 @@ def inspect(directory: str | Path, rows: int = 3, start: int = 0) -> Inspection:
     if rows < 0 or not 0 <= start < manifest.rows:
         raise InputError(f"--start ({start}) must be in 0..{manifest.rows - 1} and --rows ({rows}) not negative")
     tokenizer = load_tokenizer(manifest.directory)
-    shown = list(range(start, min(manifest.rows, start + rows)))
-    sample = np.unique(np.linspace(0, manifest.rows - 1, min(SAMPLE_ROWS, manifest.rows)).astype(np.int64))
-    read = list(read_rows(manifest.files(), [*shown, *map(int, sample)]))
-    decoded = tuple(_decode(index, row, tokenizer) for index, row in zip(shown, read))
+    shown = range(start, min(manifest.rows, start + rows))
+    sample = [int(i) for i in np.linspace(0, manifest.rows - 1, min(SAMPLE_ROWS, manifest.rows))]
+    wanted = sorted({*shown, *sample})
+    read = dict(zip(wanted, read_rows(manifest.files(), wanted)))
+    decoded = tuple(_decode(index, read[index], tokenizer) for index in shown)
     size = sum(shard.bytes + shard.index_bytes for shard in manifest.shards)
-    return Inspection(manifest, size, decoded, _statistics(np.stack(read[len(shown) :]), tokenizer))
+    return Inspection(manifest, size, decoded, _statistics(np.stack([read[index] for index in sample]), tokenizer))
 
 
 def _decode(index: int, row: np.ndarray, tokenizer: Tokenizer) -> Row:

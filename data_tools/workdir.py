@@ -26,7 +26,7 @@ from msllm.data.mindrecord import index_of
 from msllm.errors import InputError, Problem
 from msllm.files import fsync, write_atomic
 
-LOCK_WAIT_SECONDS = 5.0
+LOCK_WAIT_SECONDS = 3.0
 """The workers of a killed driver need a moment to die."""
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 

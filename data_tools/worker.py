@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,13 @@ from msllm.data.tokenizer import load_tokenizer
 from msllm.errors import InputError, MsllmError, RunError
 
 REPORT_SECONDS = 0.2
+
+
+_WHY = {
+    signal.SIGKILL: "; the system kills processes when memory runs out: try fewer --workers",
+    signal.SIGSEGV: "; MindRecord crashes where a write fails: look at the disk's free space and at quotas",
+    signal.SIGBUS: "; a disk or a memory file system may be full",
+}
 
 
 @dataclass(frozen=True)
@@ -116,12 +124,9 @@ class _Worker:
         self.process.join()
         code = self.process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        hint = (
-            "; the system kills processes when memory runs out: try fewer --workers" if code == -signal.SIGKILL else ""
-        )
         shard = f" at {self._job.file}" if self._job else ""
         return RunError(
-            f"worker process {self.process.pid} {how}{shard}{hint}. "
+            f"worker process {self.process.pid} {how}{shard}{_WHY.get(-code, '')}. "
             f"Finished shards are kept: the same command goes on from them"
         )
 
@@ -161,6 +166,9 @@ def _work(connection: Connection, setup: WorkerSetup) -> None:
         connection.send(_Failure(problems=error.problems))
     except MsllmError as error:
         connection.send(_Failure(message=str(error)))
+    except OSError as error:
+        full = ": free some space and run the same command again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        connection.send(_Failure(message=f"{error.filename or 'write'}: {error.strerror}{full}"))
     except MemoryError:
         connection.send(_Failure(message="out of memory: try fewer --workers; a .json array or line is read whole"))
     except Exception:  # noqa: BLE001 - the driver raises it again with its traceback

@@ -36,7 +36,8 @@ def graph_mode_on_cpu() -> None:
     import mindspore
 
     gc.collect()
-    mindspore.set_context(mode=mindspore.GRAPH_MODE, device_target="CPU")
+    mindspore.set_context(mode=mindspore.GRAPH_MODE)
+    mindspore.set_device("CPU")
 
 
 @pytest.fixture(scope="session")

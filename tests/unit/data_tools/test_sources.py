@@ -113,4 +113,4 @@ def test_name_that_is_not_utf8(tmp_path: Path) -> None:
         file.write("x")
     (source,) = find_sources([tmp_path]).sources
     assert source.name == f"{tmp_path.name}/caf\\xe9.txt"
-    assert open(source.path).read() == "x"
+    assert Path(source.path).read_text() == "x"
