@@ -6,14 +6,13 @@ MindSpore; commands import what they need when they run.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from typing import Annotated
 
 import typer
 
 from msllm import __version__
-from msllm.commands import config
+from msllm.commands import bench, config, data, evaluate, generate, train, weights
 from msllm.errors import InputError, MsllmError
 
 app = typer.Typer(
@@ -42,14 +41,12 @@ def _root(
 
 
 app.add_typer(config.app, name="config")
-for _name in ("data", "train", "evaluate", "generate", "weights", "bench"):
-    if importlib.util.find_spec(f"msllm.commands.{_name}") is None:
-        continue
-    _module = importlib.import_module(f"msllm.commands.{_name}")
-    if hasattr(_module, "app"):
-        app.add_typer(_module.app, name=_name)
-    else:
-        app.command(_name)(getattr(_module, _name))
+app.add_typer(data.app, name="data")
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
+app.add_typer(weights.app, name="weights")
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

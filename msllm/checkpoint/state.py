@@ -77,7 +77,7 @@ def save_state(root: Path, step: int, content: TrainingState, config: RunConfig)
     with new_directory(target) as folder:
         tensors = {}
         for name in TENSOR_FILES:
-            arrays = {key: np.ascontiguousarray(value) for key, value in getattr(content, name).items()}
+            arrays = {key: np.asarray(value, order="C") for key, value in getattr(content, name).items()}
             _save_tensors(save_file, arrays, folder / f"{name}.safetensors")
             tensors[name] = {key: [str(value.dtype), list(value.shape)] for key, value in arrays.items()}
         (folder / "state.json").write_text(json.dumps(content.state, indent=1, sort_keys=True) + "\n")
@@ -166,12 +166,22 @@ def prune(root: Path, keep_last: int, keep_every: int | None) -> list[Path]:
     return removed
 
 
-def remove_after(root: Path, step: int) -> None:
-    """Remove what a resumed run will write again: states after `step`, unfinished ones, left-over temporary folders."""
+def set_aside_after(root: Path, step: int) -> None:
+    """Make room for what a run resumed at `step` will write.
+
+    Unfinished states and left-over temporary folders are removed; complete ones of later steps, which were passed over
+    because they are damaged, become `damaged_step_...`.
+    """
     remove_leftovers(root)
     for path in root.glob(f"{PREFIX}*"):
-        if path.name[len(PREFIX) :].isdigit() and (step_of(path) > step or not (path / MARKER).exists()):
-            _remove(path)
+        if not path.name[len(PREFIX) :].isdigit():
+            continue
+        if not (path / MARKER).exists():
+            shutil.rmtree(path)
+        elif step_of(path) > step:
+            aside = path.with_name(f"damaged_{path.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
 
 
 def _remove(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from msllm.errors import InputError
 
 if TYPE_CHECKING:
     from msllm.config.origin import LoadedConfig
+    from msllm.data.manifest import Manifest
+    from msllm.training.run_directory import RunDirectory
+    from msllm.training.trainer import Trainer
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder of the run.")]
 Resume = Annotated[
@@ -23,6 +26,10 @@ Resume = Annotated[
         help="no: begin, in a folder without a run. auto: go on from the newest complete checkpoint of --output, or begin. "
         "CHECKPOINT: go on from that folder.",
     ),
+]
+InitWeights = Annotated[
+    Path | None,
+    typer.Option("--init-weights", metavar="DIR", help="Hugging Face folder whose weights the run begins with."),
 ]
 Callbacks = Annotated[
     list[str] | None,
@@ -36,6 +43,7 @@ def train(
     parallel: ParallelFile = None,
     overrides: Overrides = None,
     resume: Resume = "no",
+    init_weights: InitWeights = None,
     callback: Callbacks = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,22 +57,55 @@ def train(
     After a stop, the same line with --resume auto goes on and ends with the same weights, bit for bit.
     """
     loaded = load_from_options(config, parallel, overrides)
-    run(loaded, output, resume, callback or [], as_json)
+    run(loaded, output, resume, init_weights, callback or [], as_json)
 
 
-def run(loaded: LoadedConfig, output: Path, resume: str, callbacks: list[str], as_json: bool) -> None:
+def run(
+    loaded: LoadedConfig, output: Path, resume: str, init_weights: Path | None, callbacks: list[str], as_json: bool
+) -> None:
     """Check all that can be checked without MindSpore, then build and train. InputError and RunError as they come."""
-    from msllm.config.checks import not_trainable_yet, unsupported_on
-    from msllm.config.load import write_resolved
-    from msllm.data.dataset import check_dataset, check_same_tokenizer
-    from msllm.data.manifest import read_manifest
-    from msllm.parallel.world import check_world, is_scheduler, launched_rank, resolve_device_target, run_scheduler
+    from msllm.parallel.world import is_scheduler, launched_rank, run_scheduler
     from msllm.training.run_directory import RunDirectory
 
-    config = loaded.config
     if is_scheduler():
-        run_scheduler(config.training.device_target)
+        run_scheduler(loaded.config.training.device_target)
         return
+    train_data, eval_data = check(loaded)
+    directory = RunDirectory(output)
+    directory.create()
+    main = launched_rank() == 0
+    if main:
+        directory.acquire()
+
+    from msllm.training.resume import choose_checkpoint
+
+    checkpoint, passed_over = choose_checkpoint(resume, directory)
+    weights = _pretrained(init_weights, loaded) if init_weights and checkpoint is None else None
+    trainer = _trainer(loaded, train_data, eval_data, directory, callbacks, weights)
+    for problem in passed_over:
+        trainer.console.warning(f"passed over a damaged checkpoint: {problem}")
+    if checkpoint is not None:
+        trainer.resume(checkpoint)
+    if main:
+        directory.begin(loaded.config, train_data.directory / train_data.tokenizer.file, trainer.step)
+    trainer.run()
+    if main:
+        summary = {"run": str(output), "step": trainer.step, "checkpoint": str(trainer.last_saved)}
+        typer.echo(json.dumps(summary) if as_json else f"done: step {trainer.step}, {trainer.last_saved}")
+
+
+def check(loaded: LoadedConfig) -> tuple[Manifest, Manifest | None]:
+    """Everything about a run that shows without MindSpore; the manifests of its training and evaluation data.
+
+    Raises:
+        InputError: what this version, this device, the processes started or the data do not allow.
+    """
+    from msllm.config.checks import not_trainable_yet, unsupported_on
+    from msllm.data.dataset import check_dataset, check_same_tokenizer
+    from msllm.data.manifest import read_manifest
+    from msllm.parallel.world import check_world, resolve_device_target
+
+    config = loaded.config
     problems = not_trainable_yet(loaded)
     problems += unsupported_on(loaded, resolve_device_target(config.training.device_target))
     if problems:
@@ -72,43 +113,43 @@ def run(loaded: LoadedConfig, output: Path, resume: str, callbacks: list[str], a
     check_world(config.parallel_config)
     train_data = read_manifest(config.data.train_dataset)
     check_dataset(train_data, config.data, config.model, config.training.global_batch_size)
-    eval_data = None
-    if config.data.eval_dataset is not None:
-        eval_data = read_manifest(config.data.eval_dataset)
-        check_dataset(eval_data, config.data, config.model)
-        check_same_tokenizer(train_data, eval_data)
-    directory = RunDirectory(output)
-    directory.create()
-    main = launched_rank() == 0
-    if main:
-        directory.acquire()
+    if config.data.eval_dataset is None:
+        return train_data, None
+    eval_data = read_manifest(config.data.eval_dataset)
+    check_dataset(eval_data, config.data, config.model)
+    check_same_tokenizer(train_data, eval_data)
+    return train_data, eval_data
 
+
+def _pretrained(folder: Path, loaded: LoadedConfig) -> dict[str, Any]:
+    from msllm.commands.weights import read_pretrained
+
+    _, weights, notes = read_pretrained(folder, expected=loaded.config.model)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    return weights
+
+
+def _trainer(
+    loaded: LoadedConfig,
+    train_data: Manifest,
+    eval_data: Manifest | None,
+    directory: RunDirectory,
+    callbacks: list[str],
+    weights: dict[str, Any] | None,
+) -> Trainer:
     import mindspore as ms
 
-    from msllm.checkpoint.state import remove_after
     from msllm.parallel.world import init_world
     from msllm.registry import build_model
+    from msllm.training.build import set_tensors
     from msllm.training.callbacks import load_callback
-    from msllm.training.resume import changed_fields, choose_checkpoint
     from msllm.training.trainer import Trainer
 
     made_callbacks = [load_callback(path) for path in callbacks]
-    checkpoint, passed_over = choose_checkpoint(resume, directory)
-    world = init_world(config.parallel_config, config.training.device_target)
-    ms.set_seed(config.training.seed)
-    trainer = Trainer(config, build_model(config.model), train_data, eval_data, directory, world, made_callbacks)
-    for problem in passed_over:
-        trainer.console.warning(f"passed over a damaged checkpoint: {problem}")
-    if checkpoint is not None:
-        for line in changed_fields(checkpoint, config) if main else ():
-            trainer.console.warning(f"changed since the checkpoint: {line}")
-        trainer.resume(checkpoint)
-    if main:
-        directory.forget_after(trainer.step)
-        remove_after(directory.checkpoints, trainer.step)
-        write_resolved(config, directory.config)
-        directory.keep_tokenizer(train_data.directory / train_data.tokenizer.file)
-    trainer.run()
-    if main:
-        summary = {"run": str(output), "step": trainer.step, "checkpoint": str(trainer.last_saved)}
-        typer.echo(json.dumps(summary) if as_json else f"done: step {trainer.step}, {trainer.last_saved}")
+    world = init_world(loaded.config.parallel_config, loaded.config.training.device_target)
+    ms.set_seed(loaded.config.training.seed)
+    model = build_model(loaded.config.model)
+    if weights is not None:
+        set_tensors(model, weights)
+    return Trainer(loaded.config, model, train_data, eval_data, directory, world, made_callbacks)

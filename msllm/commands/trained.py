@@ -71,18 +71,17 @@ def find_trained(path: Path) -> Trained:
 def load_model(trained: Trained) -> Any:
     """The network with the checkpoint's weights, in Graph mode on the device that this machine has. Precision float32."""
     import mindspore as ms
-    from mindspore import Tensor
 
     from msllm.commands.weights import checkpoint_weights
     from msllm.parallel.world import resolve_device_target
     from msllm.registry import build_model
+    from msllm.training.build import set_tensors
 
     weights = checkpoint_weights(trained.path)
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_device(resolve_device_target("auto"))
     model = build_model(trained.config.model)
-    for parameter in model.get_parameters():
-        parameter.set_data(Tensor(weights[parameter.name], parameter.dtype))
+    set_tensors(model, weights)
     return model
 
 

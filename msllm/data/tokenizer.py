@@ -162,7 +162,7 @@ class HuggingFaceTokenizer(Tokenizer):
         super().__init__(path)
         try:
             self._library: Any = Library.from_file(str(path))
-        except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+        except Exception as error:
             raise InputError(Problem(f"is not a Hugging Face tokenizer.json: {error}", path)) from None
         # The file may ask for 512 tokens and padding; a corpus is neither cut nor padded by its tokenizer.
         self._library.no_truncation()

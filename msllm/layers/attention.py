@@ -14,8 +14,8 @@ from msllm.layers.backend import on_ascend
 from msllm.layers.linear import Linear
 from msllm.layers.rope import RotaryEmbedding
 
-MASKED = -1.0e9
-"""Added to the score of a position that must not be seen; its weight after softmax is exactly 0."""
+MASKED = -6.0e4
+"""Added to the score of a position that must not be seen: a number of float16 too, and exp of it is exactly 0."""
 
 
 class SelfAttention(nn.Cell):

@@ -3,10 +3,11 @@
 | level | matrix products | norms, softmax | loss | everything else |
 |-------|-----------------|----------------|------|-----------------|
 | O0    | float32         | float32        | fp32 | float32         |
-| O1    | compute_dtype   | float32        | fp32 | float32         |
+| O1    | compute_dtype   | float32        | fp32 | as it comes     |
 | O2    | compute_dtype   | float32        | fp32 | compute_dtype   |
 | O3    | compute_dtype   | compute_dtype  | fp32 | compute_dtype   |
 
+"As it comes": float32, but what follows a matrix product and meets no float32 number stays in compute_dtype, as SiLU does.
 The framework's own O2 keeps only BatchNorm and LayerNorm in float32: an RMSNorm that sees 300 squares it to infinity in
 float16 and returns zeros without a word. Here the layers say themselves what must stay (`keep_float32`).
 """

@@ -54,9 +54,9 @@ def tensor_problems(step_cell: Any, tensors: dict[str, np.ndarray]) -> list[str]
     return found
 
 
-def set_tensors(step_cell: Any, tensors: dict[str, np.ndarray]) -> None:
-    """Put arrays in the place of parameters of the same names."""
+def set_tensors(cell: Any, tensors: dict[str, np.ndarray]) -> None:
+    """Put arrays in the place of the parameters of the same names: all that `cell`, a model or a step cell, has."""
     from mindspore import Tensor
 
-    for parameter in step_cell.get_parameters():
+    for parameter in cell.get_parameters():
         parameter.set_data(Tensor(tensors[parameter.name], parameter.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from msllm.checkpoint.state import load_state, newest_good
+from msllm.checkpoint.state import complete_checkpoints, load_state, newest_good
 from msllm.config.sections import RunConfig
 from msllm.data.manifest import Manifest
 from msllm.errors import InputError, Problem
@@ -46,7 +46,17 @@ def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None
             )
         return None, []
     if resume != "auto":
-        return Path(resume), []
+        chosen = Path(resume)
+        newer = [p.name for p in complete_checkpoints(directory.checkpoints) if p.name > chosen.name]
+        if newer:
+            raise InputError(
+                Problem(
+                    f"holds checkpoints after {chosen.name} ({', '.join(newer)}), which a run from there would replace; "
+                    f"move them away or choose another --output",
+                    directory.path,
+                )
+            )
+        return chosen, []
     path, damaged = newest_good(directory.checkpoints)
     if path is None and damaged:
         raise InputError([*damaged, Problem("no undamaged checkpoint is left to resume from", directory.checkpoints)])

@@ -13,6 +13,9 @@ import os
 from pathlib import Path
 from typing import IO
 
+from msllm.checkpoint.state import set_aside_after
+from msllm.config.load import write_resolved
+from msllm.config.sections import RunConfig
 from msllm.errors import InputError, Problem
 from msllm.files import write_atomic
 
@@ -60,20 +63,26 @@ class RunDirectory:
         lock.flush()
         self._lock = lock
 
-    def keep_tokenizer(self, file: Path) -> None:
-        """Copy the data's tokenizer into the run, so that the run's models can read and write text on their own."""
+    def begin(self, config: RunConfig, tokenizer: Path, step: int) -> None:
+        """Make the folder what it is after `step`: nothing of later steps, the configuration, a copy of the tokenizer.
+
+        With the tokenizer the run's models can read and write text on their own.
+        """
+        self._forget_after(step)
+        set_aside_after(self.checkpoints, step)
+        write_resolved(config, self.config)
         self.tokenizer.mkdir(exist_ok=True)
-        write_atomic(self.tokenizer / file.name, file.read_bytes())
+        write_atomic(self.tokenizer / tokenizer.name, tokenizer.read_bytes())
 
     def tokenizer_file(self) -> Path | None:
-        """The copy that `keep_tokenizer` made."""
+        """The copy that `begin` made."""
         return next((file for file in sorted(self.tokenizer.glob("*")) if not file.name.startswith(".")), None)
 
     def has_run(self) -> bool:
         """Whether steps were made here."""
         return self.metrics.exists() or any(self.checkpoints.glob("step_*"))
 
-    def forget_after(self, step: int) -> None:
+    def _forget_after(self, step: int) -> None:
         """Cut metrics.jsonl after `step`, so that a resumed run leaves the file that an uninterrupted one would."""
         if not self.metrics.exists():
             return

@@ -26,7 +26,7 @@ from msllm.training.callbacks import CallbackRunner
 from msllm.training.console import RunConsole
 from msllm.training.evaluate import Evaluator, evaluation_share
 from msllm.training.metrics import MetricsFile, StepMetrics, memory_bytes
-from msllm.training.resume import dataset_fingerprint, restore
+from msllm.training.resume import changed_fields, dataset_fingerprint, restore
 from msllm.training.run_directory import RunDirectory
 from msllm.training.step import StepOutput
 
@@ -80,6 +80,8 @@ class Trainer:
         self.step, self.samples_seen = state["step"], state["samples_seen"]
         self.overflows = state["consecutive_overflows"]
         self.last_saved = checkpoint
+        for line in changed_fields(checkpoint, self.config) if self.world.is_main else ():
+            self.console.warning(f"changed since the checkpoint: {line}")
         self.console.info(f"resumed from {checkpoint}: step {self.step}, {self.samples_seen} samples seen")
 
     def run(self) -> None:
