@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from data_tools.shard import OnError, ShardJob
 from data_tools.sources import Inputs, find_sources
-from data_tools.units import MAX_SHARDS, default_shards, divide
+from data_tools.units import MAX_SHARDS, default_shards, divide, find_units
 from msllm import __version__
 from msllm.data.manifest import ConvertOptions, unfinished_folder
 from msllm.data.mindrecord import MAX_SEQ_LENGTH
@@ -97,15 +97,16 @@ def make_plan(request: ConvertRequest) -> Plan:
         problems.extend(error.problems)
     if problems or tokenizer is None:
         raise InputError(problems)
+    units = find_units(inputs.sources, request.text_key)
     options = ConvertOptions(
         seq_length=request.seq_length,
-        shards=request.shards or default_shards(inputs.size),
+        shards=request.shards or default_shards(units),
         text_key=request.text_key,
         eod_token=request.eod_token,
         tail=request.tail,
     )
-    units = divide(inputs.sources, options.shards, options.text_key)
-    return Plan(options, inputs, tokenizer, tuple(ShardJob(number, tuple(part)) for number, part in enumerate(units)))
+    parts = divide(units, options.shards)
+    return Plan(options, inputs, tokenizer, tuple(ShardJob(number, tuple(part)) for number, part in enumerate(parts)))
 
 
 def _argument_problems(request: ConvertRequest) -> list[Problem]:

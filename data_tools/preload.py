@@ -13,7 +13,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # MindRecord logs what it also raises; the driver says it once, with what to do.
 os.environ.setdefault("GLOG_v", "4")
 
-import mindspore.mindrecord  # noqa: F401
-import sentencepiece  # noqa: F401
+import mindspore.mindrecord  # noqa: E402, F401
+import sentencepiece  # noqa: E402, F401
 
-import data_tools.worker  # noqa: F401
+import data_tools.worker  # noqa: E402, F401

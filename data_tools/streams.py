@@ -24,7 +24,7 @@ class HashedRange(io.RawIOBase):
 
     def __init__(self, path: str, start: int, end: int, on_bytes: Callable[[int], None] = lambda count: None):
         super().__init__()
-        self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed by close()
+        self._file: BinaryIO = open(path, "rb")
         self._file.seek(start)
         self._left = end - start
         self._digest = hashlib.sha256()

@@ -22,7 +22,7 @@ from data_tools.progress import Progress
 from data_tools.readers import Fault, Notice, UnitReader, first_line
 from data_tools.shard import SHOWN_FAULTS, FoundFault, OnError, unusable
 from data_tools.sources import Source, find_sources
-from data_tools.units import Unit, divide
+from data_tools.units import Unit, divide, find_units
 from msllm.errors import InputError, Problem, RunError
 from msllm.files import sha256_of, write_atomic
 
@@ -269,7 +269,7 @@ class _Corpus:
 
     def lines(self) -> Iterator[str]:
         share = self._request.sample_mb * 1_000_000 // SAMPLE_PARTS
-        for units in divide(self._sources, SAMPLE_PARTS, self._request.text_key):
+        for units in divide(find_units(self._sources, self._request.text_key), SAMPLE_PARTS):
             taken = 0
             for text in self._documents(units):
                 self._result.documents += 1

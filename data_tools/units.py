@@ -31,33 +31,44 @@ class Unit:
     """Parquet: the row groups [first, last)."""
 
 
-def default_shards(size: int) -> int:
-    """Number of shards for an input of `size` bytes: one per 16 MiB up to 64, or one per 512 MiB where that is more."""
-    return min(MAX_SHARDS, max(1, min(64, -(-size // (16 * _MIB))), -(-size // (512 * _MIB))))
-
-
-def divide(sources: Sequence[Source], shards: int, text_key: str) -> list[list[Unit]]:
-    """Units of each of `shards` shards, in reading order; a shard may be left without any.
+def find_units(sources: Sequence[Source], text_key: str) -> list[Unit]:
+    """The pieces of the input as they lie in the files: whole files, and the row groups of Parquet files.
 
     Raises:
-        InputError: a Parquet file that is damaged or has no column of strings `text_key`.
+        InputError: Parquet files that are damaged or have no column of strings `text_key`; all at once.
     """
-    pieces: list[list[Unit]] = []
+    units: list[Unit] = []
     problems: list[Problem] = []
     for source in sources:
         try:
-            pieces.append(_row_groups(source, text_key) if source.kind == "parquet" else [_whole(source)])
+            units += _row_groups(source, text_key) if source.kind == "parquet" else [Unit(source, 0, source.size)]
         except InputError as error:
             problems.extend(error.problems)
     if problems:
         raise InputError(problems)
-    units = [unit for piece in pieces for unit in piece]
+    return units
+
+
+def default_shards(units: Sequence[Unit]) -> int:
+    """Number of shards: one per 16 MiB of input up to 64, or one per 512 MiB where that is more.
+
+    Not more than there are pieces, where none of them can be divided.
+    """
+    size = sum(unit.end - unit.start for unit in units)
+    shards = max(1, min(64, -(-size // (16 * _MIB))), -(-size // (512 * _MIB)))
+    if not any(map(_divisible, units)):
+        shards = min(shards, max(1, len(units)))
+    return min(MAX_SHARDS, shards)
+
+
+def divide(units: Sequence[Unit], shards: int) -> list[list[Unit]]:
+    """Units of each of `shards` shards, in reading order; a shard may be left without any."""
     total = sum(map(_weight, units))
     result: list[list[Unit]] = [[] for _ in range(shards)]
     offset = 0
     for unit in units:
         weight = _weight(unit)
-        if unit.source.kind == "lines" and not unit.source.compression:
+        if _divisible(unit):
             for shard, part in _divide_lines(unit, offset, total, shards):
                 result[shard].append(part)
         else:
@@ -67,6 +78,10 @@ def divide(sources: Sequence[Source], shards: int, text_key: str) -> list[list[U
     return result
 
 
+def _divisible(unit: Unit) -> bool:
+    return unit.source.kind == "lines" and not unit.source.compression
+
+
 def _append(units: list[Unit], unit: Unit) -> None:
     """Add a unit, as one with the row groups before it where it goes on from them."""
     last = units[-1] if units else None
@@ -74,10 +89,6 @@ def _append(units: list[Unit], unit: Unit) -> None:
         units[-1] = Unit(unit.source, last.start, unit.end, (last.row_groups[0], unit.row_groups[1]))
     else:
         units.append(unit)
-
-
-def _whole(source: Source) -> Unit:
-    return Unit(source, 0, source.size)
 
 
 def _weight(unit: Unit) -> int:

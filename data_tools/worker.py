@@ -123,10 +123,13 @@ class _Worker:
     def _died(self) -> RunError:
         self.process.join()
         code = self.process.exitcode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        how, why = f"ended with exit code {code}", ""
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+            why = _WHY.get(signal.Signals(-code), "")
         shard = f" at {self._job.file}" if self._job else ""
         return RunError(
-            f"worker process {self.process.pid} {how}{shard}{_WHY.get(-code, '')}. "
+            f"worker process {self.process.pid} {how}{shard}{why}. "
             f"Finished shards are kept: the same command goes on from them"
         )
 
@@ -171,7 +174,7 @@ def _work(connection: Connection, setup: WorkerSetup) -> None:
         connection.send(_Failure(message=f"{error.filename or 'write'}: {error.strerror}{full}"))
     except MemoryError:
         connection.send(_Failure(message="out of memory: try fewer --workers; a .json array or line is read whole"))
-    except Exception:  # noqa: BLE001 - the driver raises it again with its traceback
+    except Exception:
         connection.send(_Failure(traceback=traceback.format_exc()))
 
 

@@ -15,11 +15,11 @@ from pyarrow import parquet
 from data_tools import readers
 from data_tools.readers import Fault, Item, Notice, Piece, UnitReader
 from data_tools.sources import find_sources
-from data_tools.units import divide
+from data_tools.units import divide, find_units
 
 
 def read(path: Path, key: str = "text") -> list[Item]:
-    (units,) = divide(find_sources([path]).sources, 1, key)
+    (units,) = divide(find_units(find_sources([path]).sources, key), 1)
     items: list[Item] = []
     counted: list[int] = []
     for unit in units:
@@ -128,7 +128,7 @@ def test_utf16_lines_in_several_units_are_still_one_fault(tmp_path: Path) -> Non
     path.write_bytes(('{"text": "a"}\n' * 100).encode("utf-16"))
     found = [
         item
-        for part in divide(find_sources([path]).sources, 4, "text")
+        for part in divide(find_units(find_sources([path]).sources, "text"), 4)
         for unit in part
         for item in UnitReader(unit, "text")
     ]
@@ -292,6 +292,6 @@ def test_jsonl_gives_every_text_back_over_any_shards(
 ) -> None:
     path = tmp_path_factory.mktemp("r") / "a.jsonl"
     path.write_bytes(b"".join(json.dumps({"text": value}, ensure_ascii=ascii).encode() + b"\n" for value in values))
-    parts = divide(find_sources([path]).sources, shards, "text")
+    parts = divide(find_units(find_sources([path]).sources, "text"), shards)
     found = [item for part in parts for unit in part for item in UnitReader(unit, "text")]
     assert texts(found) == values

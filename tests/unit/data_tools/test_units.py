@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from data_tools.readers import first_line
-from data_tools.sources import find_sources
-from data_tools.units import Unit, default_shards, divide
+from data_tools.sources import Source, find_sources
+from data_tools.units import Unit, default_shards, divide, find_units
 from msllm.errors import InputError
 
 MIB = 1 << 20
@@ -38,7 +38,7 @@ def test_every_line_is_in_one_shard_in_order(
         content = b"\n".join(lines) + (b"\n" if final_newline else b"")
         (folder / f"{number}.jsonl").write_bytes(content)
         contents.append(content)
-    parts = divide(find_sources([folder]).sources, shards, "text")
+    parts = divide(find_units(find_sources([folder]).sources, "text"), shards)
     assert len(parts) == shards
     units = [unit for part in parts for unit in part]
     assert b"".join(map(lines_of, units)) == b"".join(contents)
@@ -50,14 +50,14 @@ def test_every_line_is_in_one_shard_in_order(
 
 def test_large_file_of_lines_is_divided_evenly(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "x"}\n' * 10_000)
-    parts = divide(find_sources([tmp_path]).sources, 7, "text")
+    parts = divide(find_units(find_sources([tmp_path]).sources, "text"), 7)
     sizes = [sum(unit.end - unit.start for unit in part) for part in parts]
     assert max(sizes) - min(sizes) <= 28
 
 
 def test_one_line_larger_than_a_shard_stays_whole(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"x" * 3 * MIB + b"\nshort\n")
-    parts = divide(find_sources([tmp_path]).sources, 5, "text")
+    parts = divide(find_units(find_sources([tmp_path]).sources, "text"), 5)
     assert [[(unit.start, unit.end) for unit in part] for part in parts if part] == [
         [(0, 3 * MIB + 1)],
         [(3 * MIB + 1, 3 * MIB + 7)],
@@ -67,7 +67,7 @@ def test_one_line_larger_than_a_shard_stays_whole(tmp_path: Path) -> None:
 def test_files_that_cannot_be_divided_go_whole_to_one_shard(tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"{number}.txt").write_bytes(b"x" * 1000)
-    parts = divide(find_sources([tmp_path]).sources, 4, "text")
+    parts = divide(find_units(find_sources([tmp_path]).sources, "text"), 4)
     assert [[unit.source.name[-5:] for unit in part] for part in parts] == [
         ["0.txt", "1.txt"],
         ["2.txt", "3.txt"],
@@ -78,14 +78,14 @@ def test_files_that_cannot_be_divided_go_whole_to_one_shard(tmp_path: Path) -> N
 
 def test_more_shards_than_files_leaves_some_empty(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
-    parts = divide(find_sources([tmp_path]).sources, 3, "text")
+    parts = divide(find_units(find_sources([tmp_path]).sources, "text"), 3)
     assert sorted(map(len, parts)) == [0, 0, 1]
 
 
 def test_parquet_is_divided_between_row_groups(tmp_path: Path) -> None:
     table = pyarrow.table({"text": [f"document {number}" for number in range(100)], "other": list(range(100))})
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=10)
-    parts = divide(find_sources([tmp_path]).sources, 3, "text")
+    parts = divide(find_units(find_sources([tmp_path]).sources, "text"), 3)
     groups = [unit.row_groups for part in parts for unit in part]
     assert [part[0].row_groups[0] for part in parts if part and part[0].row_groups] == [0, 3, 7]
     assert groups[-1] and groups[-1][1] == 10
@@ -102,13 +102,13 @@ def test_parquet_is_divided_between_row_groups(tmp_path: Path) -> None:
 def test_parquet_without_a_column_of_strings(tmp_path: Path, table: dict[str, list], message: str) -> None:
     parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=message):
-        divide(find_sources([tmp_path]).sources, 1, "text")
+        divide(find_units(find_sources([tmp_path]).sources, "text"), 1)
 
 
 def test_damaged_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(InputError, match=r"a\.parquet: is not a Parquet file, or is damaged"):
-        divide(find_sources([tmp_path]).sources, 1, "text")
+        divide(find_units(find_sources([tmp_path]).sources, "text"), 1)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,8 @@ def test_damaged_parquet(tmp_path: Path) -> None:
     ],
 )
 def test_default_number_of_shards(size: int, shards: int) -> None:
-    assert default_shards(size) == shards
+    lines = Source("/a.jsonl", "a.jsonl", "lines", "", size, 0)
+    assert default_shards([Unit(lines, 0, size)]) == shards
+    text = Source("/a.txt", "a.txt", "text", "", size, 0)
+    assert default_shards([Unit(text, 0, size)]) == 1
+    assert default_shards([Unit(text, 0, size)] * 3) == min(3, default_shards([Unit(lines, 0, 3 * size)]))
