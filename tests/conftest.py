@@ -24,20 +24,28 @@ def make_documents(count: int, seed: int) -> list[str]:
     return ["".join(draw.choice(WORDS) + draw.choice(gaps) for _ in range(draw.randint(1, 60))) for _ in range(count)]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def cpu_device() -> None:
+    """MindSpore takes its device before the first kernel; nothing where MindSpore is not imported."""
+    if "mindspore" in sys.modules:
+        import mindspore
+
+        mindspore.set_context(mode=mindspore.GRAPH_MODE)
+        mindspore.set_device("CPU")
+
+
 @pytest.fixture(autouse=True)
-def graph_mode_on_cpu() -> None:
+def graph_mode() -> None:
     """Graph mode for each test, whatever the one before has set; nothing where MindSpore is not imported.
 
     Cells that earlier tests left to the garbage collector are freed first: their hooks are part of MindSpore's key of a
     compiled graph, and a graph that loses one while it is in use would be compiled again.
     """
-    if "mindspore" not in sys.modules:
-        return
-    import mindspore
+    if "mindspore" in sys.modules:
+        import mindspore
 
-    gc.collect()
-    mindspore.set_context(mode=mindspore.GRAPH_MODE)
-    mindspore.set_device("CPU")
+        gc.collect()
+        mindspore.set_context(mode=mindspore.GRAPH_MODE)
 
 
 @pytest.fixture(scope="session")
