@@ -13,6 +13,9 @@ _DECODE = json.JSONDecoder().raw_decode
 _LONGEST_LITERAL = 16
 """A failure so near to the end of what was read may be a literal or an escape that goes on."""
 
+_NUMBER_TAIL = 2
+"""What may stand behind a number that goes on: `.`, or `e-`."""
+
 
 class BrokenValue(ValueError):
     """Stands for a value that cannot be read; its text says why."""
@@ -106,7 +109,7 @@ def _value(text: _Text) -> Any:
             return BrokenValue(f"{error.msg}; what follows in it is lost")
         except RecursionError:
             return BrokenValue("too many levels")
-        if end == len(text.text) and not text.ended:
+        if end >= len(text.text) - _NUMBER_TAIL and not text.ended:
             text.more()
             continue
         text.move(end)

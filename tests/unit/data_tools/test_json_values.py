@@ -46,6 +46,12 @@ def test_objects_that_follow_one_another(values: list[Any], size: int, indent: i
     assert [value for value, _ in read(text, size)] == values
 
 
+@pytest.mark.parametrize("number", [0.5, 1e-7, 1e22, -12, True])
+def test_number_that_is_cut_anywhere(number: float) -> None:
+    for size in range(1, 8):
+        assert read(json.dumps([number, {}]), size) == [(number, 1), ({}, 1)]
+
+
 def test_lines_are_counted() -> None:
     assert read('[{"a":\n1},\n\n{"b":2}]') == [({"a": 1}, 1), ({"b": 2}, 4)]
     assert read('\n{"a":1}\n{"b":2}') == [({"a": 1}, 2), ({"b": 2}, 3)]
