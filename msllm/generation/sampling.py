@@ -34,11 +34,13 @@ class Sampling:
         """The next token. logits: (V,) float32."""
         if self.temperature == 0:
             return int(np.argmax(logits))
-        scores = logits.astype(np.float64) / self.temperature
+        # Below the maximum, so that the smallest temperature makes nothing larger than 0.
+        with np.errstate(over="ignore"):
+            scores = (logits.astype(np.float64) - logits.max()) / self.temperature
         order = np.argsort(-scores, kind="stable")
         if self.top_k is not None:
             order = order[: self.top_k]
-        weights = np.exp(scores[order] - scores[order[0]])
+        weights = np.exp(scores[order])
         probabilities = weights / weights.sum()
         if self.top_p < 1:
             # The first token whose cumulative probability reaches top_p is the last one kept.
