@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import mindspore as ms
 import numpy as np
 import pytest
+import tiny_runs
 from mindspore import Tensor
 
-import tiny_runs
-from msllm.config.sections import ModelConfig
 from msllm.errors import InputError
 from msllm.registry import build_model
 from msllm.training.amp import apply_amp
@@ -41,9 +42,8 @@ class Node:
         return any(name in self.scope for name in names)
 
 
-def read_graph(folder: Path) -> list[Node]:
-    """Nodes of the graph after MindSpore's front end has typed, cast and optimized it."""
-    (file,) = folder.rglob("*_validate_*.ir")
+def read_graph(file: Path) -> list[Node]:
+    """Nodes of a graph after MindSpore's front end has typed, cast and optimized it."""
     lines = file.read_text().splitlines()
     nodes = []
     for number, line in enumerate(lines):
@@ -57,20 +57,27 @@ def read_graph(folder: Path) -> list[Node]:
     return nodes
 
 
-def compiled(config: ModelConfig, level: str, folder: Path) -> list[Node]:
-    """The nodes of model and loss in float16."""
-    network = LanguageModelLoss(apply_amp(build_model(config), level, "float16"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MS_DEV_SAVE_GRAPHS", "1")
-        patch.setenv("MS_DEV_SAVE_GRAPHS_PATH", str(folder))
+def compile_all() -> None:
+    """Compile model and loss of every case, in float16, in the order of CASES."""
+    for config, level in CASES.values():
+        network = LanguageModelLoss(apply_amp(build_model(config), level, "float16"))
         network(Tensor(np.ones((2, 17), np.int32)))
-    return read_graph(folder)
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory) -> dict[str, list[Node]]:
-    """Case -> the nodes of its graph."""
-    return {name: compiled(*case, tmp_path_factory.mktemp(name)) for name, case in CASES.items()}
+    """Case -> the nodes of its graph; from a process of its own, as MindSpore never stops to write graphs again."""
+    folder = tmp_path_factory.mktemp("graphs")
+    code = "import mindspore as ms; ms.set_context(mode=ms.GRAPH_MODE); import test_amp; test_amp.compile_all()"
+    environment = tiny_runs.environment(
+        MS_DEV_SAVE_GRAPHS="1", MS_DEV_SAVE_GRAPHS_PATH=str(folder), MS_DEV_DUMP_IR_PASSES="validate"
+    )
+    environment["PYTHONPATH"] += f":{Path(__file__).parent}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    files = sorted(folder.rglob("*_validate_*.ir"), key=lambda file: int(file.stem.rpartition("_")[2]))
+    assert len(files) == len(CASES)
+    return {name: read_graph(file) for name, file in zip(CASES, files, strict=True)}
 
 
 def types_of(nodes: list[Node]) -> set[str]:
