@@ -12,8 +12,8 @@ from msllm.errors import InputError
 class CallbackRunner:
     """Calls every hook of MindSpore callbacks with the context that `Model.train` would give them.
 
-    `net_outputs` is the loss tensor, `cur_step_num` the global step; one epoch is the whole run. A callback that calls
-    `run_context.request_stop()` ends the run after the step, with a checkpoint.
+    `net_outputs` is the loss tensor, `cur_step_num` the global step, `train_dataset_element` this rank's batch; one epoch is
+    the whole run. A callback that calls `run_context.request_stop()` ends the run after the step, with a checkpoint.
     """
 
     def __init__(self, callbacks: Sequence[Any], step_cell: Any, train_steps: int, device_number: int):
@@ -42,9 +42,10 @@ class CallbackRunner:
         for callback in self._callbacks:
             getattr(callback, hook)(self._context)
 
-    def step_begin(self, step: int) -> None:
-        """Before the step with this number, counted from 1."""
+    def step_begin(self, step: int, tokens: Any) -> None:
+        """Before the step with this number, counted from 1, on this rank's batch `tokens`."""
         self._params.cur_step_num = step
+        self._params.train_dataset_element = (tokens,)
         self.call("on_train_step_begin")
 
     def step_end(self, loss: Any) -> bool:

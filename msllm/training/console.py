@@ -27,11 +27,17 @@ class RunConsole:
         to_file = logging.FileHandler(log_file, encoding="utf-8")
         to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._logger.addHandler(to_file)
-        self._live = _LiveLine(train_steps) if world.is_main and sys.stderr.isatty() else None
-        if self._live is None:
-            to_console = logging.StreamHandler(sys.stdout)
-            to_console.setFormatter(logging.Formatter(f"{tag}%(message)s"))
-            self._logger.addHandler(to_console)
+        self._to_console = logging.StreamHandler(sys.stderr)  # stdout is for what a program reads
+        self._to_console.setFormatter(logging.Formatter(f"{tag}%(message)s"))
+        self._logger.addHandler(self._to_console)
+        self._terminal = world.is_main and sys.stderr.isatty()
+        self._live: _LiveLine | None = None
+
+    def start(self) -> None:
+        """Begin the live line where there is a terminal; `close` must follow, or the terminal stays without a cursor."""
+        if self._terminal:
+            self._logger.removeHandler(self._to_console)
+            self._live = _LiveLine(self.train_steps)
 
     def info(self, text: str) -> None:
         """A message."""
@@ -69,9 +75,12 @@ class RunConsole:
         )
 
     def close(self) -> None:
-        """End the live line."""
+        """End the live line and the log file."""
         if self._live:
             self._live.close()
+        for handler in list(self._logger.handlers):
+            self._logger.removeHandler(handler)
+            handler.close()
 
 
 class _LiveLine:

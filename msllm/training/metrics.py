@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ class StepMetrics:
     compute_seconds: float
     """In the graph, until its results are here."""
     other_seconds: float
-    """The rest: callbacks, checkpoints, writing of metrics."""
+    """The rest: callbacks, and the record, evaluation and checkpoint of the step before."""
     memory_bytes: int
     """Device memory on Ascend (peak), resident memory of this process on CPU."""
 
@@ -81,6 +82,10 @@ class MetricsFile:
         for key, value in finite.items():
             if key not in ("kind", "step") and value is not None:
                 self._board.add_scalar(f"{record['kind']}/{key}", value, record["step"])
+
+    def sync(self) -> None:
+        """Have metrics.jsonl on the disk, even if power fails."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Flush both."""

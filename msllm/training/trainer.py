@@ -94,6 +94,7 @@ class Trainer:
         if self.world.is_main:
             metrics = MetricsFile(self.directory.metrics, self.directory.tensorboard, self.step + 1)
         try:
+            self.console.start()
             self._introduce()
             self.callbacks.call("on_train_begin")
             self.callbacks.call("on_train_epoch_begin")
@@ -119,11 +120,12 @@ class Trainer:
     def _loop(self, metrics: MetricsFile | None) -> None:
         training = self.config.training
         remaining = training.train_steps - self.step
-        mark = time.perf_counter()
+        mark, carried = time.perf_counter(), 0.0
         for batch in self.batches.batches(self.samples_seen, remaining):
             ready = time.perf_counter()
-            self.callbacks.step_begin(self.step + 1)
-            output = StepOutput(*self.step_cell(Tensor(batch)))
+            tokens = Tensor(batch)
+            self.callbacks.step_begin(self.step + 1, tokens)
+            output = StepOutput(*self.step_cell(tokens))
             values = {name: float(np.asarray(_value(getattr(output, name)))) for name in StepOutput._fields}
             computed = time.perf_counter()
             self.step += 1
@@ -132,10 +134,12 @@ class Trainer:
             self._check_finite(values, row_position)
             stop = self.callbacks.step_end(output.loss)
             last = stop or self.step == training.train_steps
+            called = time.perf_counter()
+            # The record before the checkpoint: a run that goes on from it would not write the record again.
+            self._report(metrics, values, (ready - mark, computed - ready, carried + called - computed), last)
             self._evaluate_and_save(metrics, last)
-            end = time.perf_counter()
-            self._report(metrics, values, (ready - mark, computed - ready, end - computed), last)
-            mark = end
+            mark = time.perf_counter()
+            carried = mark - called
             if stop:
                 self.console.info(f"stopped at step {self.step} because a callback asked for it")
                 break
@@ -201,6 +205,8 @@ class Trainer:
             if metrics:
                 metrics.write_eval(self.step, loss)
         if last or self.step % checkpoint.save_steps == 0:
+            if metrics:
+                metrics.sync()
             if self.world.is_main:
                 self._save()
             self.last_saved = self.directory.checkpoints / checkpoint_name(self.step)
