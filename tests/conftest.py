@@ -5,10 +5,17 @@ from __future__ import annotations
 import gc
 import io
 import random
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Nothing here is timed: a busy machine must not fail a test.
+settings.register_profile("msllm", deadline=None)
+settings.load_profile("msllm")
 
 TEXT = (
     "the of and a to in is that it as for was with on by not this from are or which but be at one can have all there "
@@ -51,6 +58,19 @@ def graph_mode() -> None:
 @pytest.fixture(scope="session")
 def documents() -> list[str]:
     return make_documents(200, seed=1)
+
+
+@pytest.fixture(scope="module")
+def fresh_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Empties one folder and gives it, for the examples of a property test: a new one for each would be slow."""
+    folder = tmp_path_factory.mktemp("example") / "folder"
+
+    def fresh_folder() -> Path:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    return fresh_folder
 
 
 @pytest.fixture(scope="session")

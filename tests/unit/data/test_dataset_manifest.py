@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,10 +110,10 @@ def test_edited_value_is_noticed(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
-def test_any_changed_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    folder = tmp_path_factory.mktemp("m")
+def test_any_changed_byte_is_noticed(fresh_folder: Callable[[], Path], data: st.DataObject) -> None:
+    folder = fresh_folder()
     content = bytearray(manifest_text(make_manifest()).encode())
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= data.draw(st.integers(1, 255))
@@ -121,10 +122,10 @@ def test_any_changed_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, d
         read_manifest(folder)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(length=st.integers(0, 2000))
-def test_cut_manifest_is_noticed(tmp_path_factory: pytest.TempPathFactory, length: int) -> None:
-    folder = tmp_path_factory.mktemp("m")
+def test_cut_manifest_is_noticed(fresh_folder: Callable[[], Path], length: int) -> None:
+    folder = fresh_folder()
     content = manifest_text(make_manifest()).encode()
     (folder / "manifest.json").write_bytes(content[: min(length, len(content) - 1)])
     with pytest.raises(InputError):

@@ -100,7 +100,7 @@ def test_sentencepiece_gives_text_back(tokenizer_file: Path, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text.replace("\u2581", " ")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_cut_at_a_boundary_changes_no_token(tokenizer: Tokenizer, data: st.DataObject) -> None:
     text = data.draw(LETTERS)

@@ -63,7 +63,7 @@ def run(tmp_path: Path, tokenizer_file: Path) -> Convert:
     return run
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(
     documents=st.lists(
         st.text(alphabet=" \nabcé你😀", min_size=1, max_size=80).filter(lambda text: not text.isspace()),
@@ -74,9 +74,9 @@ def run(tmp_path: Path, tokenizer_file: Path) -> Convert:
     seq_length=st.integers(1, 40),
 )
 def test_rows_give_exactly_the_token_stream_for_any_shards_and_length(
-    tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path, documents: list[str], shards: int, seq_length: int
+    fresh_folder: Callable[[], Path], tokenizer_file: Path, documents: list[str], shards: int, seq_length: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("c")
+    folder = fresh_folder()
     source = write_jsonl(folder / "a.jsonl", documents)
     plan = make_plan(ConvertRequest([source], tokenizer_file, seq_length, folder / "out", shards=shards))
     folders = ShardFolders(folder / "output", folder / "results", folder / "temporary")
@@ -87,7 +87,6 @@ def test_rows_give_exactly_the_token_stream_for_any_shards_and_length(
     assert got == expected(tokenizer_file, documents)
     assert sum(result.documents for result in results) == len(documents)
     assert len(list(folders.results.iterdir())) == shards
-    shutil.rmtree(folder)
 
 
 def test_bytes_do_not_depend_on_workers_folder_or_rerun(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_tools.json_values import BrokenValue, json_values
@@ -25,6 +25,7 @@ def read(text: str, size: int = 7) -> list[tuple[Any, int]]:
     return list(json_values(chunks(text, size)))
 
 
+@settings(max_examples=60)
 @given(
     values=st.lists(VALUES, max_size=8),
     size=st.integers(1, 40),
@@ -36,6 +37,7 @@ def test_array_of_anything_in_chunks_of_any_size(values: list[Any], size: int, i
     assert [value for value, _ in read(text, size)] == values
 
 
+@settings(max_examples=60)
 @given(
     values=st.lists(st.dictionaries(st.text(max_size=5), VALUES, max_size=3), min_size=1, max_size=8),
     size=st.integers(1, 40),

@@ -45,7 +45,7 @@ def test_no_label_is_lost() -> None:
     assert rows[:, :-1].ravel().tolist() == list(range(12))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_segments_and_batches_change_no_token(tokenizer_file: Path, data: st.DataObject) -> None:
     tokenizer = load_tokenizer(tokenizer_file)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
@@ -263,7 +264,7 @@ def test_parquet_with_invalid_utf8_and_damaged_parquet(tmp_path: Path) -> None:
     assert faults(read(path)) == [(readers.DAMAGED, 0)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(
     content=st.lists(
         st.sampled_from(
@@ -272,8 +273,8 @@ def test_parquet_with_invalid_utf8_and_damaged_parquet(tmp_path: Path) -> None:
     ).map(b"".join),
     name=st.sampled_from(["a.jsonl", "a.json", "a.txt", "a.jsonl.gz", "a.jsonl.zst"]),
 )
-def test_no_bytes_break_a_reader(tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str) -> None:
-    path = tmp_path_factory.mktemp("r") / name
+def test_no_bytes_break_a_reader(fresh_folder: Callable[[], Path], content: bytes, name: str) -> None:
+    path = fresh_folder() / name
     path.write_bytes(content)
     for item in read(path):
         if isinstance(item, Piece):
@@ -281,16 +282,16 @@ def test_no_bytes_break_a_reader(tmp_path_factory: pytest.TempPathFactory, conte
             assert "\x00" not in item.text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.text(min_size=1).filter(lambda text: not text.isspace() and "\x00" not in text), max_size=20),
     shards=st.integers(1, 5),
     ascii=st.booleans(),
 )
 def test_jsonl_gives_every_text_back_over_any_shards(
-    tmp_path_factory: pytest.TempPathFactory, values: list[str], shards: int, ascii: bool
+    fresh_folder: Callable[[], Path], values: list[str], shards: int, ascii: bool
 ) -> None:
-    path = tmp_path_factory.mktemp("r") / "a.jsonl"
+    path = fresh_folder() / "a.jsonl"
     path.write_bytes(b"".join(json.dumps({"text": value}, ensure_ascii=ascii).encode() + b"\n" for value in values))
     parts = divide(find_units(find_sources([path]).sources, "text"), shards)
     found = [item for part in parts for unit in part for item in UnitReader(unit, "text")]

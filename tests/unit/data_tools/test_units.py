@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
@@ -21,7 +22,7 @@ def lines_of(unit: Unit) -> bytes:
     return content[unit.start : unit.end]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 @given(
     files=st.lists(
         st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=12), min_size=1, max_size=4
@@ -30,9 +31,9 @@ def lines_of(unit: Unit) -> bytes:
     final_newline=st.booleans(),
 )
 def test_every_line_is_in_one_shard_in_order(
-    tmp_path_factory: pytest.TempPathFactory, files: list[list[bytes]], shards: int, final_newline: bool
+    fresh_folder: Callable[[], Path], files: list[list[bytes]], shards: int, final_newline: bool
 ) -> None:
-    folder = tmp_path_factory.mktemp("u")
+    folder = fresh_folder()
     contents = []
     for number, lines in enumerate(files):
         content = b"\n".join(lines) + (b"\n" if final_newline else b"")
