@@ -14,6 +14,7 @@ still load, so every byte is compared with the manifest before a tensor is used.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -22,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
 
 from msllm.config.load import write_resolved
 from msllm.config.sections import RunConfig
-from msllm.errors import InputError, Problem
+from msllm.errors import InputError, Problem, RunError
 from msllm.files import fsync, new_directory, remove_leftovers, sha256_of, write_atomic
 
 FORMAT_VERSION = 1
@@ -63,42 +66,41 @@ def complete_checkpoints(root: Path) -> list[Path]:
 
 
 def save_state(root: Path, step: int, content: TrainingState, config: RunConfig) -> Path:
-    """Write a state and return its folder. An incomplete folder of the same step is replaced.
+    """Write a state and return its folder. A folder of the same step is replaced.
 
     Raises:
-        OSError: the disk is full or not writable; nothing has appeared then.
+        RunError: the disk is full or cannot be written; nothing has appeared then.
     """
-    from safetensors.numpy import save_file
-
     root.mkdir(parents=True, exist_ok=True)
     target = root / checkpoint_name(step)
     if target.exists():
-        shutil.rmtree(target)
-    with new_directory(target) as folder:
-        tensors = {}
-        for name in TENSOR_FILES:
-            arrays = {key: np.asarray(value, order="C") for key, value in getattr(content, name).items()}
-            _save_tensors(save_file, arrays, folder / f"{name}.safetensors")
-            tensors[name] = {key: [str(value.dtype), list(value.shape)] for key, value in arrays.items()}
-        (folder / "state.json").write_text(json.dumps(content.state, indent=1, sort_keys=True) + "\n")
-        write_resolved(config, folder / "config.yaml")
-        files = {
-            file.name: {"sha256": sha256_of(file), "bytes": file.stat().st_size} for file in sorted(folder.iterdir())
-        }
-        manifest = {"format": "msllm-checkpoint", "version": FORMAT_VERSION, "files": files, "tensors": tensors}
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    write_atomic(target / MARKER, sha256_of(target / "manifest.json") + "\n")
+        _remove(target)
+    try:
+        with new_directory(target) as folder:
+            _write_files(folder, content, config)
+        write_atomic(target / MARKER, sha256_of(target / "manifest.json") + "\n")
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(target, ignore_errors=True)
+        free = shutil.disk_usage(root).free / 2**20
+        raise RunError(
+            f"{target}: cannot be written: {getattr(error, 'strerror', None) or error} ({free:.0f} MiB free without it); the "
+            f"checkpoints before it are as they were: make room, then go on with --resume auto"
+        ) from None
     return target
 
 
-def _save_tensors(save_file, arrays: dict[str, np.ndarray], path: Path) -> None:
-    """safetensors reports a full disk as an error of its own, without the errno that callers look for."""
-    try:
-        save_file(arrays, str(path))
-    except Exception as error:
-        if isinstance(error, OSError):
-            raise
-        raise OSError(None, f"{error}", str(path)) from error
+def _write_files(folder: Path, content: TrainingState, config: RunConfig) -> None:
+    """All files of a state but the marker."""
+    tensors = {}
+    for name in TENSOR_FILES:
+        arrays = {key: np.asarray(value, order="C") for key, value in getattr(content, name).items()}
+        safetensors.numpy.save_file(arrays, str(folder / f"{name}.safetensors"))
+        tensors[name] = {key: [str(value.dtype), list(value.shape)] for key, value in arrays.items()}
+    (folder / "state.json").write_text(json.dumps(content.state, indent=1, sort_keys=True) + "\n")
+    write_resolved(config, folder / "config.yaml")
+    files = {file.name: {"sha256": sha256_of(file), "bytes": file.stat().st_size} for file in sorted(folder.iterdir())}
+    manifest = {"format": "msllm-checkpoint", "version": FORMAT_VERSION, "files": files, "tensors": tensors}
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def damage_of(path: Path) -> list[str]:
@@ -113,7 +115,7 @@ def damage_of(path: Path) -> list[str]:
         return ["manifest.json cannot be read"]
     if manifest.get("version") != FORMAT_VERSION:
         return [f"format version {manifest.get('version')}, this msllm reads {FORMAT_VERSION}"]
-    if (path / MARKER).read_text().strip() != sha256_of(path / "manifest.json"):
+    if (path / MARKER).read_bytes() != f"{hashlib.sha256(text).hexdigest()}\n".encode():
         return ["manifest.json is not the one that was written"]
     found = []
     for name, facts in files.items():
@@ -133,14 +135,12 @@ def load_state(path: Path) -> TrainingState:
     Raises:
         InputError: with each missing, cut or changed file.
     """
-    from safetensors.numpy import load_file
-
     if not path.is_dir():
         raise InputError(Problem("no such checkpoint folder", path))
     damage = damage_of(path)
     if damage:
         raise InputError([Problem(text, path) for text in damage])
-    tensors = {name: load_file(str(path / f"{name}.safetensors")) for name in TENSOR_FILES}
+    tensors = {name: safetensors.numpy.load_file(str(path / f"{name}.safetensors")) for name in TENSOR_FILES}
     return TrainingState(tensors["model"], tensors["optimizer"], json.loads((path / "state.json").read_text()))
 
 
