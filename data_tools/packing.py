@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,26 +16,14 @@ BATCH_CHARS = 1 << 20
 BATCH_SEGMENTS = 1 << 13
 
 
-@dataclass
-class Batch:
-    """Segments that are encoded together."""
+class Segment(NamedTuple):
+    """A text that is encoded on its own: a document, or a part of it."""
 
-    texts: list[str] = field(default_factory=list)
-    continued: list[bool] = field(default_factory=list)
-    """The segment goes on where the one before ended."""
-    last: list[bool] = field(default_factory=list)
-    """A document ends with the segment."""
-    chars: int = 0
-
-    def add(self, text: str, continued: bool, last: bool) -> None:
-        self.texts.append(text)
-        self.continued.append(continued)
-        self.last.append(last)
-        self.chars += len(text)
-
-    @property
-    def full(self) -> bool:
-        return self.chars >= BATCH_CHARS or len(self.texts) >= BATCH_SEGMENTS
+    text: str
+    continued: bool
+    """It goes on where the one before ended."""
+    last: bool
+    """The document ends with it."""
 
 
 class Segmenter:
@@ -48,8 +36,8 @@ class Segmenter:
         self._open = ""
         self._inside = False
 
-    def add(self, piece: Piece, batch: Batch) -> None:
-        """Put the segments of a piece into `batch`, keeping back what may go on in the next piece."""
+    def segments(self, piece: Piece) -> Iterator[Segment]:
+        """Yield the segments of a piece, keeping back what may go on in the next piece."""
         limit = self._tokenizer.segment_chars
         text = self._open + piece.text if self._open else piece.text
         start = 0
@@ -57,12 +45,12 @@ class Segmenter:
             place = self._place(text, start)
             if place == 0:
                 break
-            batch.add(text[start:place], self._inside, False)
+            yield Segment(text[start:place], self._inside, False)
             self._inside = True
             start = place
         rest = text[start:] if start else text
         if piece.last:
-            batch.add(rest, self._inside, True)
+            yield Segment(rest, self._inside, True)
             self._open, self._inside = "", False
         else:
             self._open = rest
@@ -85,16 +73,29 @@ class Segmenter:
             reach = min(reach * 8, MAX_SEGMENT_CHARS)
 
 
-def token_stream(batches: Iterable[Batch], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
-    """Yield the ids of each batch in one piece, int32 (any), an EOD after every document."""
+def token_stream(segments: Iterable[Segment], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
+    """Encode segments in batches; yield the ids of each batch in one piece, int32 (any), an EOD after every document."""
+    batch: list[Segment] = []
+    chars = 0
+    for segment in segments:
+        batch.append(segment)
+        chars += len(segment.text)
+        if chars >= BATCH_CHARS or len(batch) >= BATCH_SEGMENTS:
+            yield _encode(batch, tokenizer)
+            batch, chars = [], 0
+    if batch:
+        yield _encode(batch, tokenizer)
+
+
+def _encode(batch: list[Segment], tokenizer: Tokenizer) -> np.ndarray:
+    texts, continued, ends = zip(*batch)
     eod = np.array([tokenizer.eod_id], dtype=np.int32)
-    for batch in batches:
-        parts = []
-        for ids, last in zip(tokenizer.encode_batch(batch.texts, batch.continued), batch.last):
-            parts.append(ids)
-            if last:
-                parts.append(eod)
-        yield np.concatenate(parts, dtype=np.int32)
+    parts = []
+    for ids, last in zip(tokenizer.encode_batch(texts, continued), ends):
+        parts.append(ids)
+        if last:
+            parts.append(eod)
+    return np.concatenate(parts, dtype=np.int32)
 
 
 class Packer:

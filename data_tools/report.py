@@ -39,9 +39,10 @@ def show_conversion(summary: ConvertSummary) -> None:
         print(f"note     {count:,} {kind}")
     cuts = sum(shard.forced_cuts for shard in manifest.shards)
     if cuts:
-        print(f"note     {cuts} cuts in documents too long for the tokenizer, where tokens may differ")
-    if len(manifest.shards) < manifest.options.shards:
-        print(f"note     {manifest.options.shards - len(manifest.shards)} shards fill no row and have no file")
+        print(f"note     {cuts} {plural('cut', cuts)} in documents too long for the tokenizer, where tokens may differ")
+    empty = manifest.options.shards - len(manifest.shards)
+    if empty:
+        print(f"note     {empty} {plural('shard', empty)} without a row and without a file")
     if manifest.padding_tokens > 0.1 * manifest.tokens:
         print("note     more than a tenth of the rows is padding: fewer --shards would do")
     reasons = Counter(reason for _, reason in summary.ignored)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from data_tools.packing import Batch, Packer, Segmenter, token_stream
+from data_tools.packing import Packer, Segment, Segmenter, token_stream
 from data_tools.readers import Fault, Notice, UnitReader, first_line
 from data_tools.units import COMPRESSED_WEIGHT, Unit
 from msllm.config.sections import Section
@@ -113,7 +113,7 @@ def convert_shard(
     """
     reading = _Reading(job, options, on_error, tokenizer, progress)
     file = _ShardFile(job, options, folders)
-    for tokens in token_stream(reading.batches(), tokenizer):
+    for tokens in token_stream(reading.segments(), tokenizer):
         file.add(tokens)
         progress(0, len(tokens))
     if options.tail == "pad":
@@ -196,7 +196,7 @@ class _ShardFile:
 
 
 class _Reading:
-    """Goes through a shard's units and gives batches of segments; keeps count of everything on the way."""
+    """Goes through a shard's units and gives segments; keeps count of everything on the way."""
 
     def __init__(
         self, job: ShardJob, options: ConvertOptions, on_error: OnError, tokenizer: Tokenizer, progress: Progress
@@ -213,8 +213,7 @@ class _Reading:
         self._progress = progress
         self._scanned = 0
 
-    def batches(self) -> Iterator[Batch]:
-        batch = Batch()
+    def segments(self) -> Iterator[Segment]:
         for unit in self._job.units:
             reader = UnitReader(unit, self._options.text_key, self._on_bytes)
             shift: int | None = None
@@ -230,18 +229,13 @@ class _Reading:
                         self._scan_on()
                     else:
                         self.documents += item.last
-                        self.segmenter.add(item, batch)
-                        if batch.full:
-                            yield batch
-                            batch = Batch()
+                        yield from self.segmenter.segments(item)
             except OSError as error:
                 raise InputError(Problem(f"cannot be read: {error.strerror or error}", unit.source.path)) from None
             _refuse_changed(unit)
             self.sources.append(_source_info(unit, reader.sha256, self._job.number))
         if self._stop and self.faults:
             self._raise()
-        if batch.texts:
-            yield batch
 
     def _on_bytes(self, count: int) -> None:
         self._scanned += count

@@ -260,3 +260,9 @@ def test_commands_start_without_mindspore() -> None:
     code = "import sys, data_tools.report, data_tools.worker  # these import all others\n"
     code += "heavy = {'mindspore', 'pyarrow', 'tokenizers', 'sentencepiece', 'rich'} & set(sys.modules)\nassert not heavy, heavy"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tokenizer_of_a_dataset_is_checked_against_its_fingerprint(copy: Path) -> None:
+    (copy / "tokenizer.model").write_bytes((copy / "tokenizer.model").read_bytes() + b"\x1a\x02\x08\x01")
+    with pytest.raises(InputError, match=r"tokenizer\.model: is not the tokenizer that made this dataset"):
+        load_tokenizer(copy)

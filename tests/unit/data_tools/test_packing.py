@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_tools import packing
-from data_tools.packing import Batch, Packer, Segmenter, token_stream
+from data_tools.packing import Packer, Segment, Segmenter, token_stream
 from data_tools.readers import Piece
 from msllm.data.tokenizer import load_tokenizer
 
@@ -52,16 +52,15 @@ def test_segments_and_batches_change_no_token(tokenizer_file: Path, data: st.Dat
     tokenizer.segment_chars = data.draw(st.integers(2, 40))
     documents = data.draw(st.lists(st.text(alphabet=" \n\t.aeé你😀_\u2581", max_size=200), max_size=6))
     segmenter = Segmenter(tokenizer)
-    batches = [Batch()]
+    segments: list[Segment] = []
     for document in documents:
         cuts = sorted(data.draw(st.lists(st.integers(0, len(document)), max_size=3)))
         for start, end in zip([0, *cuts], [*cuts, len(document)]):
-            segmenter.add(Piece(document[start:end], False), batches[-1])
-        segmenter.add(Piece("", True), batches[-1])
-        if data.draw(st.booleans()):
-            batches.append(Batch())
-    full = [batch for batch in batches if batch.texts]
-    got = [int(token) for tokens in token_stream(full, tokenizer) for token in tokens]
+            segments += segmenter.segments(Piece(document[start:end], False))
+        segments += segmenter.segments(Piece("", True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "BATCH_CHARS", data.draw(st.integers(1, 300)))
+        got = [int(token) for tokens in token_stream(segments, tokenizer) for token in tokens]
     want = [token for document in documents for token in [*tokenizer.encode(document), tokenizer.eod_id]]
     assert got == want and segmenter.forced_cuts == 0
 
@@ -72,19 +71,21 @@ def test_text_without_a_place_to_cut_is_cut_by_force_and_counted(
     monkeypatch.setattr(packing, "MAX_SEGMENT_CHARS", 100)
     tokenizer = load_tokenizer(tokenizer_file)
     tokenizer.segment_chars = 50
-    segmenter, batch = Segmenter(tokenizer), Batch()
-    for _ in range(10):
-        segmenter.add(Piece("x" * 73, False), batch)
-    segmenter.add(Piece("", True), batch)
-    assert max(map(len, batch.texts)) <= 100 and "".join(batch.texts) == "x" * 730
+    segmenter = Segmenter(tokenizer)
+    segments = [segment for _ in range(10) for segment in segmenter.segments(Piece("x" * 73, False))]
+    segments += segmenter.segments(Piece("", True))
+    texts = [segment.text for segment in segments]
+    assert max(map(len, texts)) <= 100 and "".join(texts) == "x" * 730
     assert segmenter.forced_cuts == 7
-    (tokens,) = token_stream([batch], tokenizer)
+    (tokens,) = token_stream(segments, tokenizer)
     assert tokenizer.decode(tokens[:-1].tolist()) == "x" * 730
 
 
-def test_document_in_pieces_is_not_kept_in_memory(tokenizer_file: Path) -> None:
-    segmenter = Segmenter(load_tokenizer(tokenizer_file))
-    for _ in range(50):
-        batch = Batch()
-        segmenter.add(Piece("a line of text\n" * 1000, False), batch)
-        assert batch.chars > 10_000
+def test_long_document_is_given_on_in_segments_and_encoded_in_batches(tokenizer_file: Path) -> None:
+    tokenizer = load_tokenizer(tokenizer_file)
+    segmenter = Segmenter(tokenizer)
+    line = "a line of text\n"
+    pieces = (Piece(line * 1000, False) for _ in range(200))
+    segments = (segment for piece in pieces for segment in segmenter.segments(piece))
+    first = next(token_stream(segments, tokenizer))
+    assert len(first) * 2 < packing.BATCH_CHARS * 2 and len(list(pieces)) > 100
