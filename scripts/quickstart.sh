@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From raw text to a trained, resumed and talking model on this machine: about 5 minutes on 2 cores after the install.
 #   bash scripts/quickstart.sh [--output DIR] [--dry-run]
-# Gathers the sources of Python's library, trains a tokenizer, converts to MindRecord, trains a 5.9M-parameter Llama with
+# Gathers the sources of Python's library, trains a tokenizer, converts to MindRecord, trains a 5.2M-parameter Llama with
 # msrun on 2 CPU processes, kills it on purpose, resumes it, evaluates it and lets it write. A second run reuses what is there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -20,9 +20,9 @@ RUN=$OUT/run
 CONFIG=$ROOT/models/llama/configs/llama_tiny.yaml
 STRATEGY=$ROOT/parallel_configs/tiny_dp2.yaml
 SEQ_LENGTH=128
-VOCAB_SIZE=2048
-STEPS=240
-SAVE_STEPS=60
+VOCAB_SIZE=1024
+STEPS=400
+SAVE_STEPS=100
 
 setup_environment
 export PATH=$BIN:$PATH       # msrun starts its workers with the `python` of the PATH
@@ -36,7 +36,7 @@ start_training() {
     local command=(msrun --worker_num 2 --local_worker_num 2 --master_port "$(free_port)" --log_dir "$OUT/msrun" --join True
         "$BIN/msllm" train --config "$CONFIG" --parallel "$STRATEGY" --output "$RUN" --resume "$1"
         --set "data.train_dataset=$OUT/data/train" --set "data.eval_dataset=$OUT/data/validation"
-        --set training.eval_batches=24 --set "training.train_steps=$STEPS" --set training.log_steps=20
+        --set training.eval_batches=24 --set "training.train_steps=$STEPS" --set training.log_steps=25
         --set "checkpoint.save_steps=$SAVE_STEPS")
     printf '+'; printf ' %q' "${command[@]}"; printf '\n'
     [ "${DRY_RUN:-0}" = 1 ] && return 0
