@@ -1,0 +1,160 @@
+"""`msllm bench`: how fast a step is, and how fast its data come. Figures hold for this machine and this moment; compare
+ratios measured in one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile, load_from_options, print_json
+
+if TYPE_CHECKING:
+    from msllm.config.sections import RunConfig
+
+app = typer.Typer(help="Measure the training step and the data loader.", no_args_is_help=True)
+
+Steps = Annotated[int, typer.Option(min=1, help="Steps that are timed.")]
+Warmup = Annotated[int, typer.Option(min=0, help="Steps before them that are not.")]
+
+
+@app.command()
+def step(
+    config: ConfigFiles,
+    parallel: ParallelFile = None,
+    overrides: Overrides = None,
+    steps: Steps = 10,
+    warmup: Warmup = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens per second of the whole training step on random tokens, with the compilation apart. Needs no dataset.
+
+    Example: msllm bench step -c models/llama/configs/llama_tiny.yaml --steps 20
+    """
+    loaded = load_from_options(config, parallel, overrides)
+    trained = loaded.config
+    cell = _step_cell(trained)
+    import mindspore as ms
+    import numpy as np
+
+    local = trained.training.global_batch_size // trained.parallel_config.data_parallel
+    tokens = ms.Tensor(
+        np.random.default_rng(0)
+        .integers(0, trained.model.vocab_size, (local, trained.data.seq_length + 1))
+        .astype(np.int32)
+    )
+    compile_seconds = _seconds(cell, tokens)
+    for _ in range(warmup):
+        _seconds(cell, tokens)
+    timed = [_seconds(cell, tokens) for _ in range(steps)]
+    per_step = statistics.median(timed)
+    parameters = sum(int(np.prod(p.shape)) for p in cell.weights)
+    count = trained.training.global_batch_size * trained.data.seq_length
+    result = {
+        "model_type": trained.model.model_type,
+        "parameters": parameters,
+        "tokens_per_step": count,
+        "compile_seconds": compile_seconds,
+        "step_seconds": per_step,
+        "step_seconds_min": min(timed),
+        "step_seconds_max": max(timed),
+        "tokens_per_second": count / per_step,
+    }
+    if as_json:
+        print_json(result)
+        return
+    typer.echo(
+        f"{trained.model.model_type}, {parameters:,} parameters, {count:,} tokens a step: {count / per_step:,.0f} tokens/s, "
+        f"{per_step:.3f} s a step (median of {steps}, {min(timed):.3f} to {max(timed):.3f}); "
+        f"first step with compilation {compile_seconds:.1f} s"
+    )
+
+
+@app.command()
+def data(
+    config: ConfigFiles,
+    parallel: ParallelFile = None,
+    overrides: Overrides = None,
+    batches: Annotated[int, typer.Option(min=1, help="Batches that are read.")] = 200,
+    with_step: Annotated[
+        int, typer.Option(min=0, help="Also train so many steps and measure the share of time that they wait for data.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Rows per second of the loader alone, and the share of a training step that is spent waiting for it.
+
+    Example: msllm bench data -c models/llama/configs/llama_tiny.yaml --set data.train_dataset=data/train --with-step 10
+    """
+    from msllm.data.dataset import RankBatches, check_dataset
+    from msllm.data.manifest import read_manifest
+    from msllm.data.sampler import RankShare, SampleOrder
+
+    trained = load_from_options(config, parallel, overrides).config
+    manifest = read_manifest(trained.data.train_dataset)
+    check_dataset(manifest, trained.data, trained.model, trained.training.global_batch_size)
+    order = SampleOrder(manifest.rows, trained.training.seed, trained.data.shuffle)
+    share = RankShare(trained.training.global_batch_size, trained.parallel_config.data_parallel)
+    reader = RankBatches(manifest, order, share, trained.data)
+    import mindspore.dataset  # noqa: F401  its import is not the loader's time
+
+    started = time.perf_counter()
+    first = 0.0
+    for number, _ in enumerate(reader.batches(0, batches)):
+        if number == 0:
+            first = time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    rows = batches * share.local_batch_size
+    result: dict[str, Any] = {
+        "rows": rows,
+        "rows_per_second": rows / seconds,
+        "tokens_per_second": rows * manifest.seq_length / seconds,
+        "first_batch_seconds": first,
+    }
+    if with_step:
+        result["wait_share"] = _wait_share(trained, reader, with_step)
+    if as_json:
+        print_json(result)
+        return
+    waits = f"; a training step waits {100 * result['wait_share']:.1f}% of its time" if with_step else ""
+    typer.echo(
+        f"{rows:,} rows of {manifest.seq_length} tokens: {rows / seconds:,.0f} rows/s, "
+        f"{result['tokens_per_second']:,.0f} tokens/s, first batch after {first:.2f} s{waits}"
+    )
+
+
+def _step_cell(config: RunConfig) -> Any:
+    import mindspore as ms
+
+    from msllm.parallel.world import init_world
+    from msllm.registry import build_model
+    from msllm.training.build import build_step
+
+    world = init_world(config.parallel_config, config.training.device_target)
+    ms.set_seed(config.training.seed)
+    return build_step(config, build_model(config.model), world)
+
+
+def _seconds(cell: Any, tokens: Any) -> float:
+    """Wall time of one step, until its loss is on the host."""
+    started = time.perf_counter()
+    cell(tokens)[0].asnumpy()
+    return time.perf_counter() - started
+
+
+def _wait_share(config: RunConfig, reader: Any, steps: int) -> float:
+    """Share of `steps` training steps, the compiling one not counted, that the loop waits for the next batch."""
+    import mindspore as ms
+
+    cell = _step_cell(config)
+    waited = computed = 0.0
+    mark = time.perf_counter()
+    for number, batch in enumerate(reader.batches(0, steps + 1)):
+        ready = time.perf_counter()
+        computing = _seconds(cell, ms.Tensor(batch))
+        if number:
+            waited += ready - mark
+            computed += computing
+        mark = time.perf_counter()
+    return waited / (waited + computed)
