@@ -8,9 +8,9 @@ import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 import pytest
+import tiny_runs
 from mindspore.train import Callback, LossMonitor, Model
 
-import tiny_runs
 from msllm.config.sections import RunConfig
 from msllm.data.sampler import SampleOrder
 from msllm.errors import InputError
