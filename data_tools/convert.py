@@ -108,7 +108,8 @@ def _run(plan: Plan, request: ConvertRequest, work: WorkDirectory, done: dict[in
     jobs = [job for job in plan.jobs if job.number not in done]
     total = sum(_size(job) for job in plan.jobs)
     finished = total - sum(_size(job) for job in jobs)
-    setup = WorkerSetup(plan.tokenizer.path, plan.options, request.on_error, work.folders, work.lock_file)
+    tokenizer = plan.tokenizer.path.absolute()  # workers may have another current folder
+    setup = WorkerSetup(tokenizer, plan.options, request.on_error, work.folders, work.lock_file)
     workers = request.workers or len(os.sched_getaffinity(0))
     with Progress("convert", total, finished, quiet) as progress, WorkerPool(setup, workers) as pool:
         if done:

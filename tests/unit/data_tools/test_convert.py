@@ -301,6 +301,16 @@ def test_output_inside_the_input_is_not_read(tmp_path: Path, run: Convert, docum
     assert (str(corpus / "out"), "the output") in again.ignored
 
 
+def test_relative_paths_are_those_of_the_current_folder(
+    tmp_path: Path, run: Convert, documents: list[str], tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", documents)
+    shutil.copy(tokenizer_file, tmp_path / "t.model")
+    monkeypatch.chdir(tmp_path)
+    run([Path("a.jsonl")], tokenizer=Path("t.model"), output=Path("out"), shards=1)
+    assert read_manifest(tmp_path / "out").sources[0].file == "a.jsonl"
+
+
 def test_link_as_output_stays_a_link(tmp_path: Path, run: Convert, documents: list[str]) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents)
     (tmp_path / "disk").mkdir()
