@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from msllm.config.sections import DataConfig, ModelConfig
-from msllm.data.manifest import Manifest
+from msllm.data.manifest import INDEX_SUFFIX, Manifest
 from msllm.data.sampler import RankShare, SampleOrder
 from msllm.errors import InputError, Problem
 
@@ -19,13 +19,14 @@ WINDOW = 1 << 20
 
 
 def check_dataset(manifest: Manifest, data: DataConfig, model: ModelConfig, smallest: int = 1) -> None:
-    """Refuse a dataset that does not fit the configuration, before the first batch.
+    """Refuse a dataset that does not fit the configuration or lacks files, before the first batch.
 
     Raises:
-        InputError: another seq_length, ids beyond the model's vocabulary, or fewer rows than `smallest`.
+        InputError: another seq_length, ids beyond the model's vocabulary, fewer rows than `smallest`, or files that are
+            missing or not as long as the manifest says; what else could be wrong with them shows `msllm data verify`.
     """
     place = manifest.directory
-    problems = []
+    problems = missing_files(manifest)
     if manifest.seq_length != data.seq_length:
         problems.append(
             f"the dataset has rows of seq_length {manifest.seq_length}, data.seq_length is {data.seq_length}; set "
@@ -48,6 +49,23 @@ def check_dataset(manifest: Manifest, data: DataConfig, model: ModelConfig, smal
         )
     if problems:
         raise InputError([Problem(text, place) for text in problems])
+
+
+def missing_files(manifest: Manifest) -> list[str]:
+    """The manifest's files that are missing or have another length; MindRecord ends in an exception of its own there."""
+    sizes = {shard.file: shard.bytes for shard in manifest.shards}
+    sizes |= {shard.file + INDEX_SUFFIX: shard.index_bytes for shard in manifest.shards}
+    found = []
+    for name, size in sizes.items():
+        path = manifest.directory / name
+        if not path.is_file():
+            found.append(f"{name} is missing; see `msllm data verify {manifest.directory}`")
+        elif path.stat().st_size != size:
+            found.append(
+                f"{name} has {path.stat().st_size} bytes, the manifest says {size}; "
+                f"see `msllm data verify {manifest.directory}`"
+            )
+    return found
 
 
 def check_same_tokenizer(train: Manifest, other: Manifest) -> None:

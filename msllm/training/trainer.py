@@ -182,7 +182,9 @@ class Trainer:
                 f"step {self.step}: {self.overflows} steps in a row overflowed float16 (loss scale is down to "
                 f"{values['loss_scale']:g}); the weights are those of step {self.step - self.overflows}; {self._way_back()}"
             )
-        where = "here" if not np.isfinite(values["local_loss"]) else "on another rank, or only in the gradient"
+        where = "only in the gradient" if self.world.size == 1 else "on another rank, or only in the gradient"
+        if not np.isfinite(values["local_loss"]):
+            where = "here"
         rows = self.batches.row_ids(position)
         raise RunError(
             f"step {self.step}, rank {self.world.rank}: loss {values['loss']}, gradient norm {values['grad_norm']}: not "
