@@ -75,12 +75,13 @@ def load_model(trained: Trained) -> Any:
     from msllm.commands.weights import checkpoint_weights
     from msllm.parallel.world import resolve_device_target
     from msllm.registry import build_model
+    from msllm.training.amp import apply_amp
     from msllm.training.build import set_tensors
 
     weights = checkpoint_weights(trained.path)
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_device(resolve_device_target("auto"))
-    model = build_model(trained.config.model)
+    model = apply_amp(build_model(trained.config.model), "O0", "float32")
     set_tensors(model, weights)
     return model
 

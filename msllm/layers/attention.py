@@ -46,9 +46,15 @@ class SelfAttention(nn.Cell):
         self.o_proj = Linear(num_heads * head_dim, hidden_size, out_init, has_bias)
         self.rotary_q = RotaryEmbedding()
         self.rotary_k = RotaryEmbedding()
-        self.core = FlashAttention(num_heads, head_dim) if on_ascend() else ComposedAttention(num_heads, head_dim)
+        self.core: nn.Cell = ComposedAttention(num_heads, head_dim)
+        if on_ascend():
+            self.core = FlashAttention(num_heads, head_dim)
         self.cache: nn.Cell | None = None
         self.reshape = P.Reshape()
+
+    def use_float32(self) -> None:
+        """Compute in float32, for which there is no fused kernel."""
+        self.core = ComposedAttention(self.num_heads, self.head_dim)
 
     def construct(self, x, batch, rotary=None, start=None):
         length = x.shape[0] // batch
@@ -146,6 +152,7 @@ class FlashAttention(nn.Cell):
     Inputs: q (B, S, N, D), k and v (B, S, K, D) in float16 or bfloat16. Outputs: (B, S, N, D).
     """
 
+    matrix_product = True
     COMPRESSED_CAUSAL = 2
     """sparse_mode in which one 2048 x 2048 upper triangle stands for the causal mask of any length."""
 

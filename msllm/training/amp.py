@@ -17,15 +17,20 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import nn
 
+from msllm.layers.attention import SelfAttention
+
 DTYPES = {"float32": ms.float32, "float16": ms.float16, "bfloat16": ms.bfloat16}
 
 
 def apply_amp(network: nn.Cell, amp_level: str, compute_dtype: str) -> nn.Cell:
     """Set the precision of every cell of `network` in place and return it. The loss is a cell outside of it."""
+    cells = [cell for _, cell in network.cells_and_names()]
     if amp_level == "O0":
+        for cell in cells:
+            if isinstance(cell, SelfAttention):
+                cell.use_float32()
         return network
     dtype = DTYPES[compute_dtype]
-    cells = [cell for _, cell in network.cells_and_names()]
     if amp_level == "O1":
         for cell in cells:
             if getattr(cell, "matrix_product", False):
