@@ -49,8 +49,10 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk is reported by write(), which knows no name
         raise
     fsync(path.parent)
 

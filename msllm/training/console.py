@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -24,7 +25,7 @@ class RunConsole:
         tag = f"[rank {world.rank}] " if world.size > 1 else ""
         for handler in list(self._logger.handlers):
             self._logger.removeHandler(handler)
-        to_file = logging.FileHandler(log_file, encoding="utf-8")
+        to_file = _LogFile(log_file, encoding="utf-8")
         to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._logger.addHandler(to_file)
         self._to_console = logging.StreamHandler(sys.stderr)  # stdout is for what a program reads
@@ -80,7 +81,15 @@ class RunConsole:
             self._live.close()
         for handler in list(self._logger.handlers):
             self._logger.removeHandler(handler)
-            handler.close()
+            with contextlib.suppress(OSError):  # lines that a full disk does not take
+                handler.close()
+
+
+class _LogFile(logging.FileHandler):
+    """A log that a full disk does not fill the console for; what must not be lost stops the run elsewhere."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave the line out."""
 
 
 class _LiveLine:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,13 +62,11 @@ def duration(seconds: float) -> str:
 
 
 class MetricsFile:
-    """metrics.jsonl (append, one line a record, flushed) and TensorBoard's event file."""
+    """metrics.jsonl (append, one line a record, flushed) and the same curves for TensorBoard."""
 
     def __init__(self, path: Path, tensorboard: Path, first_step: int):
-        from tensorboardX import SummaryWriter
-
         self._file = open(path, "a", encoding="utf-8")
-        self._board = SummaryWriter(str(tensorboard), purge_step=first_step)
+        self._curves = EventFile(tensorboard, first_step)
 
     def write_step(self, metrics: StepMetrics) -> None:
         """One line `{"kind": "train", "step": ...}`; NaN and infinity become null, which JSON can hold."""
@@ -79,15 +80,50 @@ class MetricsFile:
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
         self._file.write(json.dumps(finite) + "\n")
         self._file.flush()
-        for key, value in finite.items():
-            if key not in ("kind", "step") and value is not None:
-                self._board.add_scalar(f"{record['kind']}/{key}", value, record["step"])
+        curves = {k: float(v) for k, v in finite.items() if k not in ("kind", "step") and v is not None}
+        self._curves.write(record["step"], {f"{record['kind']}/{name}": value for name, value in curves.items()})
 
     def sync(self) -> None:
         """Have metrics.jsonl on the disk, even if power fails."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Flush both."""
-        self._file.close()
-        self._board.close()
+        """Flush both. What a full disk does not take any more, of lines that are written already, is left out."""
+        for close in (self._file.close, self._curves.close):
+            with contextlib.suppress(OSError):
+                close()
+
+
+class EventFile:
+    """TensorBoard's event file, written at once.
+
+    tensorboardX's SummaryWriter hands events to a thread: one that dies, of a full disk, lets training wait for it forever.
+    """
+
+    FLUSH_SECONDS = 10.0
+
+    def __init__(self, folder: Path, first_step: int):
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._event = Event
+        self._writer = EventsWriter(str(folder / "events"))
+        self._flushed = time.monotonic()
+        # Tells TensorBoard to forget what an earlier process wrote from this step on.
+        start = SessionLog(status=SessionLog.START)
+        self._writer.write_event(Event(wall_time=time.time(), step=first_step, session_log=start))
+
+    def write(self, step: int, curves: Mapping[str, float]) -> None:
+        """One point of each curve."""
+        event = self._event(wall_time=time.time(), step=step)
+        for name, value in curves.items():
+            event.summary.value.add(tag=name, simple_value=value)
+        self._writer.write_event(event)
+        if time.monotonic() - self._flushed > self.FLUSH_SECONDS:
+            self._writer.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()

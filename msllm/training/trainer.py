@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import platform
 import time
 from collections.abc import Sequence
@@ -88,7 +89,7 @@ class Trainer:
         """Train until training.train_steps.
 
         Raises:
-            RunError: the loss is not finite, or float16 overflows without end.
+            RunError: the loss is not finite, float16 overflows without end, or the disk is full.
         """
         metrics = None
         if self.world.is_main:
@@ -101,6 +102,13 @@ class Trainer:
             self._loop(metrics)
             self.callbacks.call("on_train_epoch_end")
             self.callbacks.call("on_train_end")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise RunError(
+                f"{self.directory.path}: disk full in step {self.step} ({error.strerror}); {self._last_good()}; make room, "
+                f"then go on with --resume auto"
+            ) from None
         finally:
             if metrics:
                 metrics.close()
@@ -194,8 +202,11 @@ class Trainer:
 
     def _way_back(self) -> str:
         if self.last_saved is None:
-            return "there is no checkpoint yet; lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
-        return f"last good checkpoint: {self.last_saved}"
+            return f"{self._last_good()}; lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
+        return self._last_good()
+
+    def _last_good(self) -> str:
+        return f"last good checkpoint: {self.last_saved}" if self.last_saved else "there is no checkpoint yet"
 
     def _evaluate_and_save(self, metrics: MetricsFile | None, last: bool) -> None:
         training, checkpoint = self.config.training, self.config.checkpoint

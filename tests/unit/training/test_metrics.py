@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,32 @@ def test_numbers_that_json_cannot_hold_become_null(tmp_path: Path):
     assert evaluation["perplexity"] > 1e300
 
 
-def test_a_second_opening_adds_to_the_file_and_the_curves_are_there(tmp_path: Path):
+def events(folder: Path) -> list:
+    """Every event of TensorBoard's files, oldest file first: records of length, checksum, event, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for file in sorted(folder.iterdir()):
+        assert ".tfevents." in file.name  # what TensorBoard looks for
+        content = file.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            found.append(Event.FromString(content[12 : 12 + length]))
+            content = content[16 + length :]
+    return found
+
+
+def test_a_second_opening_adds_to_the_file_and_tells_tensorboard_where_it_goes_on(tmp_path: Path):
     for step in (1, 2):
         file = MetricsFile(tmp_path / "metrics.jsonl", tmp_path / "board", step)
-        file.write_step(record(step))
+        file.write_step(record(step, loss=4.0 / step))
         file.close()
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
-    events = b"".join(path.read_bytes() for path in (tmp_path / "board").iterdir())
-    assert b"train/loss" in events and b"train/grad_norm" in events
+    found = events(tmp_path / "board")
+    assert [event.step for event in found if event.HasField("session_log")] == [1, 2]
+    points = {(event.step, value.tag): value.simple_value for event in found for value in event.summary.value}
+    assert points[1, "train/loss"] == 4.0 and points[2, "train/loss"] == 2.0
+    assert {tag for _, tag in points} == {f"train/{name}" for name in record().__dict__ if name != "step"}
 
 
 @pytest.mark.parametrize(
