@@ -108,7 +108,8 @@ class EventFile:
 
         folder.mkdir(parents=True, exist_ok=True)
         self._event = Event
-        self._writer = EventsWriter(str(folder / "events"))
+        # The name holds the second; the suffix keeps processes apart that begin in the same one.
+        self._writer = EventsWriter(str(folder / "events"), f".{first_step}.{os.getpid()}")
         self._flushed = time.monotonic()
         # Tells TensorBoard to forget what an earlier process wrote from this step on.
         start = SessionLog(status=SessionLog.START)
