@@ -64,11 +64,12 @@ def run(
     loaded: LoadedConfig, output: Path, resume: str, init_weights: Path | None, callbacks: list[str], as_json: bool
 ) -> None:
     """Check all that can be checked without MindSpore, then build and train. InputError and RunError as they come."""
-    from msllm.parallel.world import is_scheduler, launched_rank, run_scheduler
+    from msllm.parallel.scheduler import is_scheduler, run_scheduler
+    from msllm.parallel.world import launched_rank, resolve_device_target
     from msllm.training.run_directory import RunDirectory
 
     if is_scheduler():
-        run_scheduler(loaded.config.training.device_target)
+        run_scheduler(resolve_device_target(loaded.config.training.device_target))
         return
     train_data, eval_data = check(loaded)
     directory = RunDirectory(output)

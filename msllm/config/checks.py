@@ -255,6 +255,23 @@ def _sink_on(training: TrainingConfig, device_target: str) -> Faults:
         )
 
 
+def _sink_multiples(training: TrainingConfig, checkpoint: CheckpointConfig) -> Faults:
+    """The host acts between two sinks only."""
+    sink = training.sink_size
+    fields = {
+        "training.train_steps": training.train_steps,
+        "training.eval_steps": training.eval_steps,
+        "checkpoint.save_steps": checkpoint.save_steps,
+    }
+    for path, value in fields.items():
+        if value is not None and value % sink:
+            name = path.split(".")[1]
+            yield Fault(
+                f"{name} ({value}) must be divisible by sink_size ({sink}); set {name} to {_around(value, sink)}",
+                (path, "training.sink_size"),
+            )
+
+
 def _schedule(optimizer: OptimizerConfig, schedule: LrScheduleConfig, training: TrainingConfig) -> Faults:
     total = schedule.total_steps or training.train_steps
     total_name = "total_steps" if schedule.total_steps else "train_steps"
@@ -318,4 +335,5 @@ _CHECKS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (_schedule, ("optimizer", "lr_schedule", "training")),
     (_evaluation, ("data", "training")),
     (_checkpoint, ("checkpoint",)),
+    (_sink_multiples, ("training", "checkpoint")),
 )

@@ -35,20 +35,6 @@ def launched_rank() -> int:
     return int(os.environ.get("RANK_ID") or os.environ.get("MS_NODE_ID") or 0)
 
 
-def is_scheduler() -> bool:
-    """Whether msrun started this process to bring the others together; it runs the same command as they do."""
-    return os.environ.get("MS_ROLE") == "MS_SCHED"
-
-
-def run_scheduler(device_target: str) -> None:
-    """Serve the other processes of the job until they end."""
-    import mindspore as ms
-    from mindspore import communication
-
-    ms.set_device(resolve_device_target(device_target))
-    communication.init()
-
-
 def check_world(parallel: ParallelConfig) -> None:
     """Refuse a strategy for another number of processes than were started.
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor
 
 from msllm import __version__
 from msllm.checkpoint.state import TrainingState, checkpoint_name, prune, save_state
@@ -26,10 +25,10 @@ from msllm.training.build import build_step, get_tensors
 from msllm.training.callbacks import CallbackRunner
 from msllm.training.console import RunConsole
 from msllm.training.evaluate import Evaluator, evaluation_share
+from msllm.training.feed import Fed, Feed, HostFeed, SinkFeed
 from msllm.training.metrics import MetricsFile, StepMetrics, memory_bytes
 from msllm.training.resume import changed_fields, dataset_fingerprint, restore
 from msllm.training.run_directory import RunDirectory
-from msllm.training.step import StepOutput
 
 
 class Trainer:
@@ -63,6 +62,9 @@ class Trainer:
         self.batches = RankBatches(
             train, SampleOrder(train.rows, training.seed, config.data.shuffle), share, config.data
         )
+        self.feed: Feed = HostFeed(self.step_cell, self.batches)
+        if training.sink_size > 1:
+            self.feed = SinkFeed(self.step_cell, self.batches, training.sink_size)
         self.evaluator = None
         if evaluation is not None:
             order = SampleOrder(evaluation.rows, training.seed, shuffle=False)
@@ -127,36 +129,31 @@ class Trainer:
 
     def _loop(self, metrics: MetricsFile | None) -> None:
         training = self.config.training
-        remaining = training.train_steps - self.step
-        mark, carried = time.perf_counter(), 0.0
-        for batch in self.batches.batches(self.samples_seen, remaining):
-            ready = time.perf_counter()
-            tokens = Tensor(batch)
-            self.callbacks.step_begin(self.step + 1, tokens)
-            output = StepOutput(*self.step_cell(tokens))
-            values = {name: float(np.asarray(_value(getattr(output, name)))) for name in StepOutput._fields}
+
+        def begin(steps: int, tokens: Any) -> None:
+            self.callbacks.step_begin(self.step + steps, tokens)
+
+        carried = 0.0
+        for fed in self.feed.run(self.samples_seen, training.train_steps - self.step, begin):
             computed = time.perf_counter()
-            self.step += 1
             row_position = self.samples_seen
-            self.samples_seen += training.global_batch_size
-            self._check_finite(values, row_position)
-            stop = self.callbacks.step_end(output.loss)
+            self.step += fed.steps
+            self.samples_seen += fed.steps * training.global_batch_size
+            self._check_finite(fed.values, row_position)
+            stop = self.callbacks.step_end(fed.loss)
             last = stop or self.step == training.train_steps
             called = time.perf_counter()
             # The record before the checkpoint: a run that goes on from it would not write the record again.
-            self._report(metrics, values, (ready - mark, computed - ready, carried + called - computed), last)
+            self._report(metrics, fed, carried + called - computed, last)
             self._evaluate_and_save(metrics, last)
-            mark = time.perf_counter()
-            carried = mark - called
+            carried = time.perf_counter() - called
             if stop:
                 self.console.info(f"stopped at step {self.step} because a callback asked for it")
                 break
 
-    def _report(
-        self, metrics: MetricsFile | None, values: dict, seconds: tuple[float, float, float], last: bool
-    ) -> None:
-        training = self.config.training
-        total = sum(seconds)
+    def _report(self, metrics: MetricsFile | None, fed: Fed, other_seconds: float, last: bool) -> None:
+        training, values = self.config.training, fed.values
+        total = fed.data_seconds + fed.compute_seconds + other_seconds
         record = StepMetrics(
             step=self.step,
             loss=values["loss"],
@@ -164,12 +161,12 @@ class Trainer:
             grad_norm=values["grad_norm"],
             loss_scale=values["loss_scale"],
             overflow=not values["finite"],
-            tokens_per_second=training.global_batch_size * self.config.data.seq_length / total,
+            tokens_per_second=fed.steps * training.global_batch_size * self.config.data.seq_length / total,
             samples_seen=self.samples_seen,
-            step_seconds=total,
-            data_seconds=seconds[0],
-            compute_seconds=seconds[1],
-            other_seconds=seconds[2],
+            step_seconds=total / fed.steps,
+            data_seconds=fed.data_seconds / fed.steps,
+            compute_seconds=fed.compute_seconds / fed.steps,
+            other_seconds=other_seconds / fed.steps,
             memory_bytes=memory_bytes(self.device_target),
         )
         self.console.step(record, show=last or self.step % training.log_steps == 0)
@@ -242,8 +239,3 @@ class Trainer:
         path = save_state(self.directory.checkpoints, self.step, TrainingState(weights, rest, state), self.config)
         prune(self.directory.checkpoints, self.config.checkpoint.keep_last, self.config.checkpoint.keep_every)
         self.console.info(f"saved {path}")
-
-
-def _value(output: Any) -> Any:
-    """A number of a graph's output: constants come back as Python numbers."""
-    return output.asnumpy() if isinstance(output, Tensor) else output
