@@ -1,4 +1,6 @@
-"""GPT-2 (Radford et al. 2019), without dropout. Parameters are Hugging Face's, but for c_attn, split in q, k and v.
+"""GPT-2 (Radford et al. 2019), without dropout.
+
+Parameters are those of Hugging Face, but for the attention's: c_attn is split in q_proj, k_proj and v_proj, c_proj is o_proj.
 
 T = B * S tokens, H hidden size, V vocabulary.
 """

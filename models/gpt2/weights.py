@@ -1,7 +1,8 @@
 """GPT-2 and Hugging Face: the table of weights and the fields of config.json.
 
 Hugging Face keeps OpenAI's Conv1D: weights are (in, out), and query, key and value are one matrix. Ours are (out, in)
-and three, and the output projection is o_proj, as in every attention of msllm/layers. Source of names and defaults: transformers 4.57, GPT2LMHeadModel and GPT2Config.
+and three, and the output projection is o_proj, as in every attention of msllm/layers. Source of names and defaults:
+transformers 4.57, GPT2LMHeadModel and GPT2Config.
 """
 
 from __future__ import annotations
