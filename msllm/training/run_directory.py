@@ -87,7 +87,7 @@ class RunDirectory:
         if not self.metrics.exists():
             return
         kept = []
-        for line in self.metrics.read_text().splitlines():
+        for line in self.metrics.read_text(errors="replace").splitlines():
             try:
                 if json.loads(line)["step"] <= step:
                     kept.append(line + "\n")

@@ -136,10 +136,9 @@ class Trainer:
         carried = 0.0
         for fed in self.feed.run(self.samples_seen, training.train_steps - self.step, begin):
             computed = time.perf_counter()
-            row_position = self.samples_seen
             self.step += fed.steps
             self.samples_seen += fed.steps * training.global_batch_size
-            self._check_finite(fed.values, row_position)
+            self._check_finite(fed.values, self.samples_seen - training.global_batch_size)
             stop = self.callbacks.step_end(fed.loss)
             last = stop or self.step == training.train_steps
             called = time.perf_counter()
