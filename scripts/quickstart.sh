@@ -21,7 +21,7 @@ CONFIG=$ROOT/models/llama/configs/llama_tiny.yaml
 STRATEGY=$ROOT/parallel_configs/tiny_dp2.yaml
 SEQ_LENGTH=128
 VOCAB_SIZE=1024
-STEPS=400
+STEPS=260
 SAVE_STEPS=100
 
 setup_environment
@@ -36,7 +36,7 @@ start_training() {
     local command=(msrun --worker_num 2 --local_worker_num 2 --master_port "$(free_port)" --log_dir "$OUT/msrun" --join True
         "$BIN/msllm" train --config "$CONFIG" --parallel "$STRATEGY" --output "$RUN" --resume "$1"
         --set "data.train_dataset=$OUT/data/train" --set "data.eval_dataset=$OUT/data/validation"
-        --set training.eval_batches=24 --set "training.train_steps=$STEPS" --set training.log_steps=25
+        --set training.eval_batches=16 --set "training.train_steps=$STEPS" --set training.log_steps=20
         --set "checkpoint.save_steps=$SAVE_STEPS")
     printf '+'; printf ' %q' "${command[@]}"; printf '\n'
     [ "${DRY_RUN:-0}" = 1 ] && return 0
@@ -103,7 +103,7 @@ fi
 MSRUN=
 
 say "5/6 perplexity on held-out text"
-run "$BIN/msllm" evaluate --checkpoint "$RUN" --dataset "$OUT/data/validation" --max-batches 32
+run "$BIN/msllm" evaluate --checkpoint "$RUN" --dataset "$OUT/data/validation" --max-batches 16
 
 say "6/6 what it writes"
 run "$BIN/msllm" generate --checkpoint "$RUN" --prompt "def " --max-new-tokens 120 --temperature 0.7
