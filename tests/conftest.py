@@ -33,25 +33,25 @@ def make_documents(count: int, seed: int) -> list[str]:
 
 @pytest.fixture(autouse=True, scope="module")
 def cpu_device() -> None:
-    """MindSpore takes its device before the first kernel; nothing where MindSpore is not imported."""
+    """MindSpore takes its device before the first kernel; nothing where MindSpore is not imported.
+
+    Cells that earlier modules left to the garbage collector are freed: their hooks are part of MindSpore's key of a compiled
+    graph, and a graph that loses one while it is in use would be compiled again.
+    """
     if "mindspore" in sys.modules:
         import mindspore
 
+        gc.collect()
         mindspore.set_context(mode=mindspore.GRAPH_MODE)
         mindspore.set_device("CPU")
 
 
 @pytest.fixture(autouse=True)
 def graph_mode() -> None:
-    """Graph mode for each test, whatever the one before has set; nothing where MindSpore is not imported.
-
-    Cells that earlier tests left to the garbage collector are freed first: their hooks are part of MindSpore's key of a
-    compiled graph, and a graph that loses one while it is in use would be compiled again.
-    """
+    """Graph mode for each test, whatever the one before has set; nothing where MindSpore is not imported."""
     if "mindspore" in sys.modules:
         import mindspore
 
-        gc.collect()
         mindspore.set_context(mode=mindspore.GRAPH_MODE)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +85,24 @@ def one(on_one) -> Run:
 
 
 @pytest.fixture(scope="module")
-def two(folder: Path) -> Run:
-    return on_two_ranks(folder, "two")
+def launched(folder: Path) -> Iterator[tuple[Future, Future]]:
+    """What msrun is started for, at the same time, as most of it is waiting: two ranks that train, and two with a mistake."""
+    with ThreadPoolExecutor() as pool:
+        yield pool.submit(on_two_ranks, folder, "two"), pool.submit(with_a_mistake, folder)
 
 
-def test_every_loss_of_two_ranks_equals_that_of_one(one: Run, two: Run):
+@pytest.fixture(scope="module")
+def two(launched: tuple[Future, Future]) -> Run:
+    return launched[0].result()
+
+
+def with_a_mistake(folder: Path) -> None:
+    command = ["train", "-c", "run.yaml", "-o", "wrong", *TWO_RANKS, "--set", "data.train_dataset=nowhere"]
+    logs = folder / "wrong_msrun"
+    run_on_ranks(installed_script("msllm"), command, log_dir=logs, timeout=TIMEOUT, cwd=folder)
+
+
+def test_every_loss_of_two_ranks_equals_that_of_one(launched, one: Run, two: Run):
     ours, theirs = tiny_runs.losses(two.folder), tiny_runs.losses(one.folder)
     assert [step for step, _ in ours] == list(range(1, STEPS + 1))
     np.testing.assert_allclose([loss for _, loss in ours], [loss for _, loss in theirs], rtol=1e-5)
@@ -145,12 +159,10 @@ def test_each_rank_has_a_log_and_the_main_rank_alone_the_results(two: Run):
     assert "[rank 1] step 1/" in (two.folder.parent / "two_msrun" / "worker_1.log").read_text()
 
 
-def test_a_mistake_ends_all_processes_with_its_message(folder: Path):
+def test_a_mistake_ends_all_processes_with_its_message(folder: Path, launched: tuple[Future, Future]):
     """MindSpore's scheduler alone would wait 10 minutes for the workers."""
-    command = ["train", "-c", "run.yaml", "-o", "wrong", *TWO_RANKS, "--set", "data.train_dataset=nowhere"]
-    logs = folder / "wrong_msrun"
     with pytest.raises(RunError, match="nowhere: no such folder"):
-        run_on_ranks(installed_script("msllm"), command, log_dir=logs, timeout=TIMEOUT, cwd=folder)
-    said = (logs / "msrun.log").read_text()
+        launched[1].result()
+    said = (folder / "wrong_msrun" / "msrun.log").read_text()
     assert "Scheduler process" in said and "Distributed job exited with exception" in said  # msrun came to its own end
     assert not (folder / "wrong").exists()

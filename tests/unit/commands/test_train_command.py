@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import sys
@@ -47,6 +48,7 @@ def train(folder: Path, tmp_path: Path, monkeypatch, capfd):
         argv = ["msllm", "train", "-c", config, "--output", str(output), *map(str, arguments)]
         monkeypatch.setattr(sys, "argv", argv)
         monkeypatch.chdir(folder)
+        gc.collect()  # see cpu_device in conftest.py
         try:
             main()
         except SystemExit as end:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import mindspore as ms
 import numpy as np
-import pytest
 from mindspore import Parameter, Tensor, nn
 
 from msllm.optim.adamw import AdamW
 
 SHAPES = {"matrix": (6, 5), "norm": (5,), "table": (3, 4), "bias": (4,)}
-BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.1
+BETAS, EPS = (0.9, 0.95), 1e-8
 
 
 def start_weights() -> dict[str, np.ndarray]:
@@ -64,8 +63,8 @@ def run_ours(rates: list[float], eps: float, decay: float) -> AdamW:
     return optimizer
 
 
-@pytest.mark.parametrize(("eps", "decay"), [(EPS, DECAY), (1e-3, 0.0)])
-def test_ten_steps_equal_the_textbook(eps: float, decay: float):
+def test_ten_steps_equal_the_textbook():
+    eps, decay = 1e-3, 0.1  # an eps that is felt among gradients down to 1e-4
     rates = [1e-2 * (1 + t % 3) for t in range(10)]
     ours = run_ours(rates, eps, decay)
     weights, m, v = adamw_in_numpy(start_weights(), rates, eps, decay)
@@ -93,6 +92,6 @@ def test_weight_decay_is_off_for_norms_and_biases():
 
 
 def test_the_state_carries_the_names_that_checkpoints_use():
-    names = {parameter.name for parameter in run_ours([1e-2], EPS, DECAY).get_parameters()}
+    names = {parameter.name for parameter in run_ours([1e-2], EPS, 0.1).get_parameters()}
     moments = {f"{kind}.{name}" for kind in ("adam_m", "adam_v") for name in SHAPES}
     assert names == moments | set(SHAPES) | {"adam_step"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import mindspore as ms
@@ -118,6 +119,7 @@ def test_mindspores_model_trains_our_step_cell_with_the_same_losses(config: Path
     """`Model.train` with a user's own dataset, callbacks and LossMonitor."""
     _, _, losses, batches = our_run
     run_config: RunConfig = tiny_runs.load(config).config
+    gc.collect()  # see cpu_device in conftest.py
     ms.set_seed(run_config.training.seed)
     step = build_step(run_config, build_model(run_config.model), World())
     dataset = ds.NumpySlicesDataset(np.concatenate(batches), column_names=["input_ids"], shuffle=False).batch(8)

@@ -63,9 +63,8 @@ def test_two_runs_of_the_same_command_are_equal_bit_for_bit(config: Path, whole:
     assert_same_run(again, whole, first_saved=1)
 
 
-@pytest.mark.parametrize("step", [0, 1, 4], ids=["before the first checkpoint", "1", "4"])
-def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(config: Path, whole: Path, tmp_path: Path, step: int):
-    run = stopped_after(whole, step, tmp_path / "run")
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(config: Path, whole: Path, tmp_path: Path):
+    run = stopped_after(whole, 1, tmp_path / "run")
     tiny_runs.train(config, run, resume="auto")
     assert_same_run(run, whole, first_saved=1)
 

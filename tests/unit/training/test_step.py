@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from functools import cache
 
 import mindspore as ms
@@ -56,6 +57,7 @@ def make_step(
     reduce_gradients: nn.Cell | None = None,
 ) -> TrainStep:
     """The step cell; float16 where there is a scaler."""
+    gc.collect()  # see cpu_device in conftest.py
     model = make_model()
     if scaler is not None:
         apply_amp(model, "O2", "float16")
