@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from msllm.config.sections import RunConfig
-from msllm.data.tokenizer import Tokenizer
 from msllm.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from msllm.config.sections import RunConfig
+    from msllm.data.tokenizer import Tokenizer
 
 Checkpoint = Annotated[
     Path,

@@ -65,7 +65,7 @@ FIELDS_CN = {
     "O3：除损失外都用 compute_dtype。",
     "TrainingConfig.compute_dtype": "amp_level 引入的精度；仅当 amp_level 为 O0 时是 float32。",
     "TrainingConfig.loss_scale": "float16 必须设置，其他精度用不到。",
-    "TrainingConfig.max_consecutive_overflows": "连续这么多步溢出、没有更新后，训练停止并指出溢出的张量。",
+    "TrainingConfig.max_consecutive_overflows": "float16：连续这么多步溢出、没有更新权重后，训练停止。",
     "TrainingConfig.device_target": "auto：有可用的昇腾卡就用 Ascend，否则用 CPU。",
     "TrainingConfig.chip": "按哪种芯片的限制检查配置，例如 910B；null 表示由 device_target 决定。",
     "TrainingConfig.sink_size": "Ascend：主机两次介入之间，设备上连续执行的步数。",

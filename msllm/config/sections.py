@@ -141,7 +141,7 @@ class TrainingConfig(Section):
     loss_scale: LossScaleConfig | None = None
     """Required with float16, of no use elsewhere."""
     max_consecutive_overflows: PositiveInt = 100
-    """Steps without an update in a row after which the run stops, naming the tensors that overflow."""
+    """float16: steps without an update in a row after which the run stops."""
     device_target: Literal["auto", "CPU", "Ascend"] = "auto"
     """auto: Ascend where a card can be used, CPU elsewhere."""
     chip: str | None = None

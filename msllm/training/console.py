@@ -25,9 +25,9 @@ class RunConsole:
         tag = f"[rank {world.rank}] " if world.size > 1 else ""
         for handler in list(self._logger.handlers):
             self._logger.removeHandler(handler)
-        to_file = _LogFile(log_file, encoding="utf-8")
-        to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        self._logger.addHandler(to_file)
+        self._to_file = _LogFile(log_file, encoding="utf-8")
+        self._to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._logger.addHandler(self._to_file)
         self._to_console = logging.StreamHandler(sys.stderr)  # stdout is for what a program reads
         self._to_console.setFormatter(logging.Formatter(f"{tag}%(message)s"))
         self._logger.addHandler(self._to_console)
@@ -51,6 +51,10 @@ class RunConsole:
         self._logger.warning("warning: %s", text)
         if self._live:
             self._live.print(f"warning: {text}")
+
+    def failure(self, text: str) -> None:
+        """Why the run ends, for the log file alone: the command says it on the console."""
+        self._to_file.handle(logging.LogRecord(self._logger.name, logging.ERROR, "", 0, text, None, None))
 
     def step(self, metrics: StepMetrics, show: bool) -> None:
         """Progress after a step; `show` also makes a line of it."""

@@ -12,6 +12,7 @@ import numpy as np
 from mindspore import Tensor
 
 from msllm.data.dataset import RankBatches
+from msllm.errors import InputError
 from msllm.training.step import StepOutput
 
 
@@ -65,10 +66,15 @@ class SinkFeed:
 
     def __init__(self, step_cell: Any, batches: RankBatches, sink_size: int):
         self.step_cell, self.batches, self.sink_size = step_cell, batches, sink_size
+        if sink_size > batches.window_steps:
+            raise InputError(
+                f"training.sink_size ({sink_size}) needs {sink_size * batches.share.local_batch_size} rows at once, and "
+                f"{batches.manifest.directory} has {batches.manifest.rows}; set it to {batches.window_steps} or less"
+            )
 
     def run(self, position: int, steps: int, begin: Callable[[int, Any], None]) -> Iterator[Fed]:
         """Make `steps` steps, a multiple of `sink_size`; `begin` is given no batch, since the host never sees it."""
-        window = max(1, self.batches.window_steps // self.sink_size) * self.sink_size
+        window = self.batches.window_steps // self.sink_size * self.sink_size
         while steps > 0:
             count = min(steps, window)
             dataset = self.batches.dataset(position, count)

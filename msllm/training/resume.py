@@ -47,6 +47,13 @@ def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None
         return None, []
     if resume != "auto":
         chosen = Path(resume)
+        if (chosen / "checkpoints").is_dir():
+            hint = (
+                "--resume auto goes on from its newest checkpoint"
+                if chosen == directory.path
+                else "name one of its checkpoints"
+            )
+            raise InputError(Problem(f"is a run's folder, not a checkpoint's; {hint}", chosen))
         newer = [p.name for p in complete_checkpoints(directory.checkpoints) if p.name > chosen.name]
         if newer:
             raise InputError(

@@ -104,13 +104,18 @@ class Trainer:
             self._loop(metrics)
             self.callbacks.call("on_train_epoch_end")
             self.callbacks.call("on_train_end")
+        except RunError as error:
+            self.console.failure(str(error))
+            raise
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise RunError(
+            text = (
                 f"{self.directory.path}: disk full in step {self.step} ({error.strerror}); {self._last_good()}; make room, "
                 f"then go on with --resume auto"
-            ) from None
+            )
+            self.console.failure(text)
+            raise RunError(text) from None
         finally:
             if metrics:
                 metrics.close()

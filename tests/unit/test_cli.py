@@ -66,7 +66,7 @@ def test_show_prints_each_value_with_its_origin(run):
     assert code == 0
     rows = [line.split(maxsplit=2) for line in out.splitlines()]
     assert ["learning_rate", "0.001", "--set optimizer.learning_rate=1e-3"] in rows
-    assert ["vocab_size", "4096", f"{TINY}:6"] in rows
+    assert ["vocab_size", "1024", f"{TINY}:6"] in rows
     assert ["head_dim", "null", "default"] in rows
 
 

@@ -10,6 +10,7 @@ import pytest
 from msllm.config.sections import DataConfig
 from msllm.data.dataset import RankBatches
 from msllm.data.sampler import RankShare, SampleOrder
+from msllm.errors import InputError
 from msllm.testing.datasets import counting_rows, write_dataset
 from msllm.training.feed import HostFeed, SinkFeed
 from msllm.training.step import StepOutput
@@ -72,3 +73,8 @@ def test_constants_of_the_graph_become_numbers(batches):
     feed = HostFeed(Recorder(), batches)
     values = next(feed.run(0, 1, lambda count, tokens: None)).values
     assert values["loss_scale"] == 1.0 and values["finite"] == 1.0 and np.isclose(values["lr"], 0.1)
+
+
+def test_a_sink_larger_than_the_dataset_is_refused_with_what_fits(batches):
+    with pytest.raises(InputError, match=r"sink_size \(6\) needs 24 rows at once, and .* has 20; set it to 5 or less"):
+        SinkFeed(Recorder(), batches, 6)
