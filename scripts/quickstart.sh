@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From raw text to a trained, resumed and talking model on this machine: about 5 minutes on 2 cores after the install.
 #   bash scripts/quickstart.sh [--output DIR] [--dry-run]
-# Gathers the sources of Python's library, trains a tokenizer, converts to MindRecord, trains a 5.2M-parameter Llama with
+# Gathers the sources of Python's library, trains a tokenizer, converts to MindRecord, trains a 5.5M-parameter Llama with
 # msrun on 2 CPU processes, kills it on purpose, resumes it, evaluates it and lets it write. A second run reuses what is there.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
