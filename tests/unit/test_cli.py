@@ -67,7 +67,7 @@ def test_show_prints_each_value_with_its_origin(run):
     rows = [line.split(maxsplit=2) for line in out.splitlines()]
     assert ["learning_rate", "0.001", "--set optimizer.learning_rate=1e-3"] in rows
     assert ["vocab_size", "1024", f"{TINY}:6"] in rows
-    assert ["head_dim", "null", "default"] in rows
+    assert ["rope_scaling", "null", "default"] in rows
 
 
 def test_show_as_json_is_only_json_and_loads_again(run, tmp_path):
