@@ -45,12 +45,12 @@ class Trained:
 
 
 def find_trained(path: Path) -> Trained:
-    """The checkpoint that `--checkpoint` names.
+    """The checkpoint that `--checkpoint` names, after every byte of it was checked.
 
     Raises:
         InputError: neither a run nor a checkpoint, or none that is whole.
     """
-    from msllm.checkpoint.state import newest_good
+    from msllm.checkpoint.state import damage_of, newest_good
     from msllm.commands.options import load_from_options
     from msllm.training.run_directory import RunDirectory
 
@@ -59,6 +59,8 @@ def find_trained(path: Path) -> Trained:
     run = path
     if (path / "model.safetensors").exists() or (path / "state.json").exists():
         run = path.parent.parent
+        if damage := damage_of(path):
+            raise InputError([Problem(text, path) for text in damage])
     else:
         found, damaged = newest_good(RunDirectory(path).checkpoints)
         if found is None:
@@ -73,14 +75,14 @@ def find_trained(path: Path) -> Trained:
 def load_model(trained: Trained) -> Any:
     """The network with the checkpoint's weights, in Graph mode on the device that this machine has. Precision float32."""
     import mindspore as ms
+    from safetensors.numpy import load_file
 
-    from msllm.commands.weights import checkpoint_weights
     from msllm.parallel.world import resolve_device_target
     from msllm.registry import build_model
     from msllm.training.amp import apply_amp
     from msllm.training.build import set_tensors
 
-    weights = checkpoint_weights(trained.path)
+    weights = load_file(trained.path / "model.safetensors")
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_device(resolve_device_target("auto"))
     model = apply_amp(build_model(trained.config.model), "O0", "float32")

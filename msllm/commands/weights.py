@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from msllm.commands.options import AsJson, print_json
+from msllm.commands.trained import find_trained
 from msllm.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def read_pretrained(
 
 @app.command()
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint of a run, as runs/a/checkpoints/step_00000200.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A run's folder (its newest good checkpoint) or a checkpoint's.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write; must not exist.")],
     dtype: Annotated[Dtype, typer.Option(help="Dtype of the files; float32 keeps every bit.")] = Dtype.float32,
     max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest file, as 500MB or 5GB.")] = "5GB",
@@ -114,6 +115,8 @@ def export(
     from msllm.registry import config_to_hf, weight_map
 
     limit = parse_size(max_shard_size)
+    if (checkpoint / "checkpoints").is_dir():
+        checkpoint = find_trained(checkpoint).path
     weights = checkpoint_weights(checkpoint)
     config: RunConfig = load_from_options([checkpoint / "config.yaml"]).config
     content = config_to_hf(config.model) | {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
