@@ -6,6 +6,10 @@ must not fork. Imported by no other module.
 """
 
 import os
+import signal
+
+# Ctrl-C is for the driver, which ends its workers; here it would only print where the imports were.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
     os.environ.setdefault(_name, "1")

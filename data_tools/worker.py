@@ -31,6 +31,29 @@ _WHY = {
 }
 
 
+def _start_fork_server() -> None:
+    """Start the process that workers are forked from, so that it imports our packages and not folders of their names.
+
+    It runs with the current folder first in its search path; a clone of this project there, or any folder called
+    `models`, would hide what is installed.
+    """
+    from multiprocessing import forkserver
+
+    ours = str(Path(__file__).resolve().parents[1])
+    given = os.environ.get("PYTHONPATH")
+    changed = {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{ours}{os.pathsep}{given}" if given else ours}
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 @dataclass(frozen=True)
 class WorkerSetup:
     """What every worker needs to know, the same for all."""
@@ -57,6 +80,7 @@ class WorkerPool:
         # Fork is unsafe with MindSpore's threads, spawn pays its import in every worker.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["data_tools.preload"])
+        _start_fork_server()
         self._setup = setup
         self._count = count
         self._workers: list[_Worker] = []

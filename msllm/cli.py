@@ -60,6 +60,7 @@ def main() -> None:
         _report([str(error)])
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
+        _report(["stopped by Ctrl-C"])
         sys.exit(130)
     except OSError as error:
         what = error.strerror or str(error)

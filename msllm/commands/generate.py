@@ -43,7 +43,7 @@ def generate(
 
     from msllm.generation.generator import Generator
 
-    generator = Generator(load_model(trained), trained.config.model.max_position_embeddings, cache)
+    generator = Generator(load_model(trained), trained.config.model.max_position_embeddings, cache, words.vocab_size)
     new: list[int] = []
     shown = words.decode(ids)
     if not as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile, load_from_options
-from msllm.errors import InputError
+from msllm.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from msllm.config.origin import LoadedConfig
@@ -72,6 +72,8 @@ def run(
         run_scheduler(resolve_device_target(loaded.config.training.device_target))
         return
     train_data, eval_data = check(loaded)
+    if resume not in ("no", "auto") and not Path(resume).is_dir():
+        raise InputError(Problem("no such checkpoint folder; --resume takes no, auto or a checkpoint's folder", resume))
     directory = RunDirectory(output)
     directory.create()
     main = launched_rank() == 0
@@ -112,14 +114,22 @@ def check(loaded: LoadedConfig) -> tuple[Manifest, Manifest | None]:
     if problems:
         raise InputError(problems)
     check_world(config.parallel_config)
-    train_data = read_manifest(config.data.train_dataset)
-    check_dataset(train_data, config.data, config.model, config.training.global_batch_size)
-    if config.data.eval_dataset is None:
-        return train_data, None
-    eval_data = read_manifest(config.data.eval_dataset)
-    check_dataset(eval_data, config.data, config.model)
-    check_same_tokenizer(train_data, eval_data)
-    return train_data, eval_data
+    wanted = [(config.data.train_dataset, config.training.global_batch_size)]
+    if config.data.eval_dataset is not None:
+        wanted.append((config.data.eval_dataset, 1))
+    manifests = []
+    for folder, rows in wanted:
+        try:
+            manifests.append(read_manifest(folder))
+            check_dataset(manifests[-1], config.data, config.model, rows)
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    if len(manifests) == 1:
+        return manifests[0], None
+    check_same_tokenizer(*manifests)
+    return manifests[0], manifests[1]
 
 
 def _pretrained(folder: Path, loaded: LoadedConfig) -> dict[str, Any]:

@@ -37,11 +37,12 @@ class Generator:
     Args:
         model: input_ids (1, S), start -> logits (1, S, V).
         max_length: tokens of prompt and continuation together, the model's max_position_embeddings at most.
+        vocab_size: ids that the tokenizer knows; a model may have more, to divide well, and they are never drawn.
         use_cache: keep keys and values instead of computing them for the whole sequence at every token.
     """
 
-    def __init__(self, model: Any, max_length: int, use_cache: bool = True):
-        self.model, self.max_length, self.use_cache = model, max_length, use_cache
+    def __init__(self, model: Any, max_length: int, use_cache: bool = True, vocab_size: int | None = None):
+        self.model, self.max_length, self.use_cache, self.vocab_size = model, max_length, use_cache, vocab_size
         self.model.set_train(False)
         if use_cache:
             add_kv_cache(model, 1, max_length)
@@ -88,4 +89,4 @@ class Generator:
             logits = self.model(Tensor(ids), Tensor(start, ms.int32))
         else:
             logits = self.model(Tensor(ids))
-        return logits[0, len(new) - 1].asnumpy().astype(np.float32)
+        return logits[0, len(new) - 1].asnumpy().astype(np.float32)[: self.vocab_size]

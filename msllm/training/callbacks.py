@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +66,8 @@ def load_callback(path: str) -> Any:
     from mindspore.train import Callback
 
     module_name, _, class_name = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that nothing in the current folder hides an installed module
     try:
         made = getattr(importlib.import_module(module_name), class_name)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:

@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -340,3 +342,15 @@ def test_hugging_face_tokenizer(tmp_path: Path, run: Convert, documents: list[st
 
 def test_manifest_type_is_exported(run: Convert, tmp_path: Path, documents: list[str]) -> None:
     assert isinstance(run([write_jsonl(tmp_path / "a.jsonl", documents)]).manifest, Manifest)
+
+
+def test_a_folder_called_as_our_packages_hides_nothing_from_the_workers(tmp_path, tokenizer_file):
+    for name in ("msllm", "models", "data_tools"):
+        (tmp_path / "here" / name).mkdir(parents=True)
+    (tmp_path / "here/a.txt").write_text("the tensor of the graph " * 200)
+    command = [sys.executable, "-P"] if sys.version_info >= (3, 11) else [sys.executable, "-I"]
+    command += ["-c", "from msllm.cli import main; main()", "data", "convert", "--input", "a.txt", "--seq-length", "16"]
+    command += ["--tokenizer", str(tokenizer_file), "--workers", "1", "--output", "out"]
+    done = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "here/out/manifest.json").exists()

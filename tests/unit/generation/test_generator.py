@@ -74,3 +74,9 @@ def test_prompts_without_tokens_or_without_room_are_refused(pair):
 def test_lengths_are_padded_to_few_sizes():
     assert [bucket(n, 100) for n in (1, 16, 17, 33, 70, 100)] == [16, 16, 32, 64, 100, 100]
     assert np.all(np.array([bucket(n, 1000) >= n for n in range(1, 1001)]))
+
+
+def test_ids_that_the_tokenizer_does_not_know_are_never_drawn():
+    ms.set_seed(7)
+    known = Generator(build_model(LLAMA), LLAMA.max_position_embeddings, vocab_size=9)
+    assert max(known.generate([5], 30, Sampling(temperature=2.0))) < 9
