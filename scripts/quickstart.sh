@@ -21,7 +21,7 @@ CONFIG=$ROOT/models/llama/configs/llama_tiny.yaml
 STRATEGY=$ROOT/parallel_configs/tiny_dp2.yaml
 SEQ_LENGTH=128
 VOCAB_SIZE=1024
-STEPS=260
+STEPS=220
 SAVE_STEPS=100
 
 setup_environment
@@ -106,7 +106,7 @@ say "5/6 perplexity on held-out text"
 run "$BIN/msllm" evaluate --checkpoint "$RUN" --dataset "$OUT/data/validation" --max-batches 16
 
 say "6/6 what it writes"
-run "$BIN/msllm" generate --checkpoint "$RUN" --prompt "def " --max-new-tokens 120 --temperature 0.7
+run "$BIN/msllm" generate --checkpoint "$RUN" --prompt "    def __init__(self" --max-new-tokens 90 --temperature 0.6
 [ "${DRY_RUN:-0}" = 1 ] && exit 0
 
 say "where everything is"
