@@ -188,8 +188,6 @@ class CachedAttention(nn.Cell):
         self.positions = Tensor(np.arange(length, dtype=np.int32))
         self.scatter = P.ScatterUpdate()
         self.rows_first = P.Transpose()
-        self.depend = P.Depend()
-        self.select = P.Select()
 
     def construct(self, q, k, v, start):
         rows = start + self.positions[: q.shape[1]]
