@@ -81,8 +81,8 @@ def import_mindformers(
 ) -> None:
     """Turn a MindFormers YAML into a configuration, and list what was not carried over and why.
 
-    Carries over parallel_config, parallel, runner_config, runner_wrapper, optimizer, lr_schedule and the model_config of
-    Llama.
+    Carries over parallel_config, parallel, recompute_config, runner_config, runner_wrapper, optimizer, lr_schedule and the
+    model_config of Llama.
 
     Example: msllm config import-mindformers pretrain_llama2_7b.yaml --output my.yaml
     """

@@ -17,14 +17,18 @@ ConfigFiles = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="YAML with sections model, data, optimizer, lr_schedule, training, checkpoint, parallel_config. "
+        help="YAML with sections model, data, optimizer, lr_schedule, training, checkpoint, parallel_config, "
+        "recompute_config. "
         "Repeat it to spread them over several files; a key stands in one of them.",
     ),
 ]
 ParallelFile = Annotated[
     Path | None,
     typer.Option(
-        "--parallel", "-p", metavar="FILE", help="YAML with a parallel_config: block, as in parallel_configs/."
+        "--parallel",
+        "-p",
+        metavar="FILE",
+        help="YAML of a strategy: parallel_config:, recompute_config:, as in parallel_configs/.",
     ),
 ]
 Overrides = Annotated[

@@ -13,6 +13,7 @@ SECTIONS_CN = {
     "TrainingConfig": "训练多久、批多大、用什么精度、在什么设备上。",
     "CheckpointConfig": "何时写出完整状态，保留多久。",
     "ParallelConfig": "任务如何切分到各设备。键名与 MindFormers 相同，可以直接粘贴其 `parallel_config` 段。",
+    "RecomputeConfig": "反向传播时重新计算、而不保存的激活：省内存，计算量约增加三分之一。",
 }
 
 FIELDS_CN = {
@@ -77,12 +78,19 @@ FIELDS_CN = {
     "CheckpointConfig.keep_every": "步数是它的倍数的检查点永久保留；null 表示没有。",
     "ParallelConfig.data_parallel": "模型副本数，每个副本处理 global_batch_size 的一份。",
     "ParallelConfig.model_parallel": "共同持有每个权重矩阵的设备数（张量并行）。",
-    "ParallelConfig.context_parallel": "共同处理一条序列的设备数。",
+    "ParallelConfig.context_parallel": "共同处理一条序列的设备数；尚未实现，只能是 1。",
     "ParallelConfig.expert_parallel": "共同持有混合专家的设备数。",
     "ParallelConfig.pipeline_stage": "流水线级数：连续的层分到各自的设备上。",
     "ParallelConfig.micro_batch_num": "依次流过流水线的批的份数；只有一级时没有作用。",
+    "ParallelConfig.pp_interleave_num": "每级持有的层组数：每翻一倍，空闲时间减半，通信增多。",
+    "ParallelConfig.offset": "每级比平均层数多出的层数，例如 [-1, 0, 0, 1]；或每个交织组一个这样的列表；0 表示没有。",
     "ParallelConfig.use_seq_parallel": "在张量并行的块之间，沿序列切分激活。",
     "ParallelConfig.vocab_emb_dp": "每个设备持有完整的词表矩阵，而不切分词表。",
-    "ParallelConfig.enable_parallel_optimizer": "在 data_parallel 上切分优化器状态（ZeRO）。",
+    "ParallelConfig.enable_parallel_optimizer": "在 data_parallel 上切分权重和优化器状态（ZeRO）。",
+    "ParallelConfig.parallel_optimizer_config": "enable_parallel_optimizer 的细节。",
+    "ParallelOptimizerConfig.parallel_optimizer_threshold": "小于这么多 KB 的参数不切分。",
+    "ParallelOptimizerConfig.gradient_accumulation_shard": "累积的梯度也切分：内存更少，每个微批次多一次 ReduceScatter。",
     "ParallelConfig.gradient_aggregation_group": "梯度通信融合的组数：只影响速度，目前由框架决定。",
+    "RecomputeConfig.recompute": "整层重算：true 表示所有层，或每个流水线级的前若干层，例如 [4, 3, 0, 0]。",
+    "RecomputeConfig.select_recompute": "在 recompute 未包含的层中，只重算归一化和激活函数：true，或每级的前若干层。",
 }

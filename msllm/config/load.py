@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,12 @@ from msllm.config.yaml_text import KeyPath, YamlTree, dump_yaml, parse_value, re
 from msllm.errors import InputError, Problem
 from msllm.files import write_atomic
 
+STRATEGY_SECTIONS: dict[str, tuple[str, ...]] = {
+    "parallel_config": (),
+    "recompute_config": (),
+    "training": ("gradient_accumulation_steps",),
+}
+"""Sections of a file given with --parallel, each with the keys that it may hold; (): all."""
 _MINDFORMERS_SECTIONS = ("runner_config", "runner_wrapper", "train_dataset", "parallel", "trainer", "context")
 
 
@@ -32,7 +38,8 @@ def load_run_config(
 
     Args:
         files: YAML files that hold the sections between them; a key stands in one file only.
-        parallel: a YAML file with a `parallel_config:` block only, as MindFormers writes it.
+        parallel: a YAML file of a strategy: `parallel_config:` and `recompute_config:` as MindFormers writes them, and of
+            `training:` gradient_accumulation_steps.
         overrides: `section.key=value` each, the value as in YAML; they win over the files.
         model_configs: model_type -> class of the `model:` section.
 
@@ -41,9 +48,9 @@ def load_run_config(
     """
     given = _Given()
     for path in files:
-        given.add_file(path, set(RunConfig.model_fields))
+        given.add_file(path, dict.fromkeys(RunConfig.model_fields, ()))
     if parallel is not None:
-        given.add_file(parallel, {"parallel_config"})
+        given.add_file(parallel, STRATEGY_SECTIONS)
     for override in overrides:
         given.override(override)
     sections = _sections(given, model_configs)
@@ -78,8 +85,8 @@ class _Given:
     def origins(self) -> Origins:
         return Origins(self.places)
 
-    def add_file(self, path: Path, allowed: set[str]) -> None:
-        """Read one file and merge its sections, refusing keys that an earlier file gave."""
+    def add_file(self, path: Path, allowed: Mapping[str, tuple[str, ...]]) -> None:
+        """Read one file and merge its sections; refuse what `allowed` (section -> keys, (): all) lacks or was given before."""
         if any(os.path.realpath(path) == os.path.realpath(other) for other in self.sources):
             self.problems.append(Problem("this file is given twice", path))
             return
@@ -99,7 +106,13 @@ class _Given:
             else:
                 self.places.setdefault((section,), Origin(str(path), line))
                 # A section whose keys are all commented out reads as null: nothing given.
-                self._merge(self.values.setdefault(section, {}), values or {}, (section,), path, tree)
+                kept = dict(values or {})
+                for key in [key for key in kept if allowed[section] and key not in allowed[section]]:
+                    message = f"{section}.{show_key(key)} does not belong in a file given with --parallel; "
+                    message += "move it to a file given with --config"
+                    self.problems.append(Problem(message, path, tree.lines.get((section, key))))
+                    del kept[key]
+                self._merge(self.values.setdefault(section, {}), kept, (section,), path, tree)
 
     def _merge(self, into: dict[str, Any], values: dict[str, Any], prefix: KeyPath, path: Path, tree: YamlTree) -> None:
         for key, value in values.items():
@@ -126,7 +139,7 @@ class _Given:
             self.problems.append(Problem(f"{origin}: expected section.key=value, as --set training.train_steps=100"))
             return
         if path[0] not in sections:
-            self.problems.append(Problem(f"{origin}: {_unknown_section(path[0], set(sections))}"))
+            self.problems.append(Problem(f"{origin}: {_unknown_section(path[0], sections)}"))
             return
         try:
             value, inner_paths = parse_value(raw)
@@ -150,10 +163,13 @@ class _Given:
         self.places.update({(*path, *inner): origin for inner in inner_paths})
 
 
-def _unknown_section(section: str, allowed: set[str]) -> str:
+def _unknown_section(section: str, allowed: Iterable[str]) -> str:
     message = f"unknown section {show_key(section)}; "
-    if allowed == {"parallel_config"}:
-        return f"{message}a file given with --parallel holds parallel_config: only"
+    if allowed is STRATEGY_SECTIONS and section not in _MINDFORMERS_SECTIONS:
+        return (
+            f"{message}a file given with --parallel holds parallel_config:, recompute_config: and "
+            "training.gradient_accumulation_steps only"
+        )
     for name, owner in section_classes().items():
         if section in owner.model_fields:
             return f"{message}it is a key of {name}:"

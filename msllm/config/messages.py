@@ -28,13 +28,23 @@ _BOUNDS = {
     "less_than": ("less than", "lt"),
     "less_than_equal": ("at most", "le"),
 }
-# Keys of a MindFormers parallel_config: block that have no field here, and what to do about them.
-_MINDFORMERS_PARALLEL = {
-    "context_parallel_algo": "remove it, context_parallel has one algorithm",
-    "ulysses_degree_in_cp": "remove it, context_parallel has one algorithm",
-    "seq_split_num": "remove it, sequences are not split in the pipeline",
-    "optimizer_shard": "remove it and set enable_parallel_optimizer",
-    "mem_coeff": "remove it, it belongs to MindSpore's automatic search",
+# Keys of MindFormers' blocks of these names that have no field here, and what to do about them.
+_MINDFORMERS_KEYS = {
+    "parallel_config": {
+        "context_parallel_algo": "remove it, context_parallel is not built yet",
+        "ulysses_degree_in_cp": "remove it, context_parallel is not built yet",
+        "seq_split_num": "remove it, sequences are not split in the pipeline",
+        "optimizer_shard": "remove it and set enable_parallel_optimizer",
+        "mem_coeff": "remove it, it belongs to MindSpore's automatic search",
+    },
+    "recompute_config": {
+        "mp_comm_recompute": "remove it, the communication of a recomputed layer is done again, as with true",
+        "parallel_optimizer_comm_recompute": "remove it, weights that were gathered are kept, as with false",
+        "recompute_slice_activation": "remove it, what a recomputed layer keeps is not cut further, as with false",
+        "select_comm_recompute": "remove it, no communication is picked out to be done again, as with false",
+        "select_recompute_exclude": "remove it, a recomputed layer is recomputed as a whole, as with false",
+        "select_comm_recompute_exclude": "remove it, a recomputed layer is recomputed as a whole, as with false",
+    },
 }
 
 
@@ -70,8 +80,8 @@ def unknown_key(path: KeyPath, owner: type[Section], sections: Mapping[str, type
     """Message for a key that its section does not have: where it belongs, or the nearest legal name."""
     key, place = path[-1], ".".join(path[:-1])
     message = f"unknown key {show_key(key)} in {place}; "
-    if path[0] == "parallel_config" and key in _MINDFORMERS_PARALLEL:
-        return f"{message}MindFormers has it, this version does not: {_MINDFORMERS_PARALLEL[key]}"
+    if key in _MINDFORMERS_KEYS.get(path[0], {}):
+        return f"{message}MindFormers has it, this version does not: {_MINDFORMERS_KEYS[path[0]][key]}"
     others = {field: name for name, section in sections.items() if name != path[0] for field in section.model_fields}
     if key in others:
         return f"{message}it belongs in {others[key]}:"

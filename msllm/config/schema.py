@@ -115,7 +115,7 @@ def _rows(prefix: str, owner: type[Section], language: Language, required: str) 
         default = required if field.is_required() else f"`{_plain(field.default)}`"
         meaning = FIELDS_CN[f"{_owner_of(owner, key)}.{key}"] if language == "cn" else field.description or ""
         inner = nested_section(owner, key)
-        kind = _kind(schema[key]) if inner is None else "mapping, null"
+        kind = _kind(schema[key]) if inner is None else "mapping" if field.annotation is inner else "mapping, null"
         rows.append(f"| `{prefix}{key}` | {kind} | {default} | {meaning} |")
         if inner is not None:
             rows += _rows(f"{prefix}{key}.", inner, language, required)
@@ -128,7 +128,9 @@ def _owner_of(owner: type[Section], key: str) -> str:
 
 
 def _plain(default: Any) -> str:
-    """A default as YAML writes it."""
+    """A default as YAML writes it; a group of keys, whose own defaults have rows of their own, is {}."""
+    if isinstance(default, Section):
+        return "{}"
     return json.dumps(list(default) if isinstance(default, tuple) else default).strip('"')
 
 
@@ -140,6 +142,8 @@ def _kind(schema: dict[str, Any]) -> str:
         return str(schema["const"])
     if "enum" in schema:
         return ", ".join(str(choice) for choice in schema["enum"])
+    if schema.get("type") == "array" and "items" in schema:
+        return f"list of {_kind(schema['items'])}"
     if schema.get("type") == "array":
         return f"list of {len(schema['prefixItems'])}: {_kind(schema['prefixItems'][0])}"
     words = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}

@@ -8,13 +8,38 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _one_message(text: str) -> WrapValidator:
+    """For a value of several forms: one sentence about all of them, in the place of an error for each."""
+
+    def validate(value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError("forms", "{text}", {"text": text}) from None
+
+    return WrapValidator(validate)
+
+
+# Lists are not strict, as YAML and JSON have no tuples; the numbers inside stay strict.
+Integers = Annotated[tuple[int, ...], Strict(False)]
+LayerOffsets = Annotated[
+    int | Integers | Annotated[tuple[Integers, ...], Strict(False)],
+    _one_message("must be 0, or a list with one whole number a stage, or one such list for each of pp_interleave_num"),
+]
+LayerCounts = Annotated[
+    bool | Annotated[tuple[NonNegativeInt, ...], Strict(False)],
+    _one_message("must be true, false, or a list with one number of layers a stage"),
+]
 
 
 class Section(BaseModel):
@@ -167,6 +192,15 @@ class CheckpointConfig(Section):
     """Checkpoints at multiples of this step are kept for good; null: none."""
 
 
+class ParallelOptimizerConfig(Section):
+    """Details of enable_parallel_optimizer."""
+
+    parallel_optimizer_threshold: NonNegativeInt = 64
+    """Parameters smaller than this many KB stay whole."""
+    gradient_accumulation_shard: bool = False
+    """Keep the accumulated gradients cut too: less memory, a ReduceScatter for every micro batch."""
+
+
 class ParallelConfig(Section):
     """How the work is cut over devices: MindFormers' own keys, so that its blocks can be pasted."""
 
@@ -175,19 +209,25 @@ class ParallelConfig(Section):
     model_parallel: PositiveInt = 1
     """Devices that share every weight matrix (tensor parallel)."""
     context_parallel: PositiveInt = 1
-    """Devices that share one sequence."""
+    """Devices that share one sequence; not built yet, so 1."""
     expert_parallel: PositiveInt = 1
     """Devices that share the experts of a mixture."""
     pipeline_stage: PositiveInt = 1
     """Groups of consecutive layers on devices of their own."""
     micro_batch_num: PositiveInt = 1
     """Parts of a batch that follow each other through the pipeline; of no use with one stage."""
+    pp_interleave_num: PositiveInt = 1
+    """Groups of layers that each stage holds: 2 or more halves the idle time at each doubling, for more communication."""
+    offset: LayerOffsets = 0
+    """Layers that each stage has above its even share, as [-1, 0, 0, 1], or one such list for each interleave; 0: none."""
     use_seq_parallel: bool = False
     """Cut activations between the tensor parallel blocks along the sequence."""
     vocab_emb_dp: bool = False
     """Keep the whole embedding on each device instead of cutting the vocabulary."""
     enable_parallel_optimizer: bool = False
-    """Cut optimizer state over data_parallel (ZeRO)."""
+    """Cut weights and optimizer state over data_parallel (ZeRO)."""
+    parallel_optimizer_config: ParallelOptimizerConfig = ParallelOptimizerConfig()
+    """Details of enable_parallel_optimizer."""
     gradient_aggregation_group: PositiveInt = 1
     """Groups into which gradient communication is fused: a hint about speed, which is left to the framework so far."""
 
@@ -195,6 +235,15 @@ class ParallelConfig(Section):
     def device_num(self) -> int:
         """Devices that this strategy needs."""
         return self.data_parallel * self.model_parallel * self.context_parallel * self.pipeline_stage
+
+
+class RecomputeConfig(Section):
+    """Activations that are computed again in the backward pass instead of being kept: less memory, about a third more work."""
+
+    recompute: LayerCounts = False
+    """Whole layers: true for all, or the first so many of each pipeline stage, as [4, 3, 0, 0]."""
+    select_recompute: LayerCounts = False
+    """Of layers that recompute leaves out, only norms and activation function: true, or the first so many of each stage."""
 
 
 class RunConfig(Section):
@@ -214,6 +263,8 @@ class RunConfig(Section):
     """When the state is written."""
     parallel_config: ParallelConfig = ParallelConfig()
     """How the work is cut over devices."""
+    recompute_config: RecomputeConfig = RecomputeConfig()
+    """Activations that are computed again instead of being kept."""
 
     @property
     def batch_size(self) -> int:

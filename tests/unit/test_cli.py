@@ -89,11 +89,11 @@ def test_schema_is_written_to_a_file_or_stdout(run, tmp_path):
 
 def test_import_mindformers_writes_a_file_and_says_what_is_missing(run, tmp_path):
     source, output = tmp_path / "mf.yaml", tmp_path / "ours.yaml"
-    source.write_text("parallel_config:\n  model_parallel: 4\nrecompute_config:\n  recompute: True\n")
+    source.write_text("parallel_config:\n  model_parallel: 4\nrecompute_config:\n  recompute: [[1], [2]]\n")
     code, out, _ = run("config", "import-mindformers", str(source), "-o", str(output))
     assert code == 0
     assert f"wrote {output} with 2 values" in out
-    assert "  - recompute_config: recomputation and swapping are not part of this version" in out
+    assert "  - recompute_config: only true, false or a list with one number of layers a stage has a counterpart" in out
     assert "  - model.model_type is required: one of gpt2, llama" in out
     assert run("config", "import-mindformers", str(source), "-o", str(output))[0] == 2
     output.unlink()

@@ -1,8 +1,8 @@
 """A MindFormers YAML as a configuration of ours, and a report of what was not carried over.
 
-`run_rules.py` and `model_rules.py` say what becomes of a key, `reasons.py` why one is left out. Every key of the file is
-either taken by a rule or listed with a reason, so
-nothing is dropped silently; and where MindFormers' default differs from ours, its default is written out.
+`run_rules.py`, `parallel_rules.py` and `model_rules.py` say what becomes of a key, `reasons.py` why one is left out. Every
+key of the file is either taken by a rule or listed with a reason, so nothing is dropped silently; and where MindFormers'
+default differs from ours, its default is written out.
 """
 
 from __future__ import annotations

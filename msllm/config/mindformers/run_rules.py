@@ -1,12 +1,12 @@
-"""What the keys of a MindFormers YAML outside of its model become: formulas and defaults of MindFormers 1.2 to 1.9.
+"""What the keys of a MindFormers YAML outside of its model and strategy become: formulas and defaults of 1.2 to 1.9.
 
 A rule reads a `Source`, puts values into an `Imported` and drops, with a reason, what it looked at and cannot carry.
 """
 
 from __future__ import annotations
 
+from msllm.config.mindformers.parallel_rules import parallel, recompute
 from msllm.config.mindformers.report import Imported, Source, is_count, is_number, is_on
-from msllm.config.sections import ParallelConfig
 
 MODEL = "model.model_config"
 
@@ -17,44 +17,6 @@ _SCHEDULES = {
     "ConstantWarmUpLR": "constant",
     "WarmUpStableDecayLR": "wsd",
 }
-
-
-def parallel(source: Source, out: Imported) -> None:
-    """parallel_config, parallel.enable_parallel_optimizer."""
-    if source.get("parallel_config") is None:
-        return
-    if source.get("use_parallel") is False:
-        source.drop("parallel_config", "use_parallel is false, so MindFormers does not read it")
-        return
-    mode = source.get("parallel.parallel_mode")
-    if mode in (2, "auto_parallel"):
-        source.drop("parallel_config", "parallel_mode 2 searches a strategy; the degrees here are not what is run")
-        return
-    defaults = {"vocab_emb_dp": True}
-    for key in ParallelConfig.model_fields:
-        path = f"parallel_config.{key}"
-        if source.get(path) is not None:
-            out.put(path, source.take(path), path)
-        elif key in defaults:
-            out.put(path, defaults[key], "MindFormers' default")
-    if source.get("parallel.enable_parallel_optimizer") is not None:
-        path = "parallel.enable_parallel_optimizer"
-        out.put("parallel_config.enable_parallel_optimizer", source.take(path), path)
-    _leave_out_what_has_no_effect(source, out)
-
-
-def _leave_out_what_has_no_effect(source: Source, out: Imported) -> None:
-    """MindFormers accepts switches that do nothing at the given degrees; they are errors here."""
-    idle = (
-        ("use_seq_parallel", "model_parallel", "parallel_config.use_seq_parallel"),
-        ("enable_parallel_optimizer", "data_parallel", "parallel.enable_parallel_optimizer"),
-        ("micro_batch_num", "pipeline_stage", "parallel_config.micro_batch_num"),
-    )
-    for key, degree, path in idle:
-        value = out.get(f"parallel_config.{key}")
-        if out.get(f"parallel_config.{degree}", 1) == 1 and (value is True or (is_count(value) and value > 1)):
-            del out.values["parallel_config"][key]
-            source.fates[path] = f"it has no effect with {degree} 1"
 
 
 def batch(source: Source, out: Imported) -> None:
@@ -252,4 +214,4 @@ def run(source: Source, out: Imported) -> None:
                     out.put(f"checkpoint.{target}", callback[key], f"callbacks, {callback['type']}.{key}")
 
 
-RUN_RULES = (parallel, batch, optimizer, schedule, precision, run)
+RUN_RULES = (parallel, recompute, batch, optimizer, schedule, precision, run)

@@ -330,7 +330,7 @@ def test_what_is_not_trained_yet_is_listed_with_its_place():
         "model_parallel (2) is not trained by this version yet; set model_parallel to 1 (p.yaml:3)",
         "context_parallel (2) is not trained by this version yet; set context_parallel to 1 (p.yaml:4)",
         "pipeline_stage (2) is not trained by this version yet; set pipeline_stage to 1 (p.yaml:6)",
-        "enable_parallel_optimizer (true) is not trained by this version yet; set it to false (p.yaml:10)",
+        "enable_parallel_optimizer (true) is not trained by this version yet; set it to false (p.yaml:12)",
     ]
 
 

@@ -128,6 +128,54 @@ parallel_config:
     assert (parallel.data_parallel, parallel.vocab_emb_dp, parallel.gradient_aggregation_group) == (8, True, 4)
 
 
+def test_a_strategy_file_holds_recomputation_and_accumulation_too(here):
+    Path("p.yaml").write_text(
+        "parallel_config:\n  pipeline_stage: 2\n  micro_batch_num: 2\n  offset: [1, -1]\n"
+        "recompute_config:\n  recompute: [4, 2]\ntraining:\n  gradient_accumulation_steps: 1\n"
+    )
+    loaded = load("llama.yaml", "rest.yaml", parallel="p.yaml")
+    assert loaded.config.parallel_config.offset == (1, -1)
+    assert loaded.config.recompute_config.recompute == (4, 2)
+    origins = {path: str(origin) for path, _, origin in loaded.rows()}
+    assert origins["parallel_config.offset"] == "p.yaml:4"
+    assert origins["training.gradient_accumulation_steps"] == "p.yaml:8"
+    assert origins["training.train_steps"] == "rest.yaml:7"
+
+
+def test_a_strategy_file_says_nothing_else_of_training(here):
+    Path("p.yaml").write_text("training:\n  gradient_accumulation_steps: 2\n  train_steps: 5\n")
+    assert faults("llama.yaml", "rest.yaml", parallel="p.yaml") == [
+        "p.yaml:3: training.train_steps does not belong in a file given with --parallel; move it to a file given with --config"
+    ]
+
+
+def test_a_recompute_block_of_mindformers_says_which_keys_to_remove(here):
+    Path("p.yaml").write_text("recompute_config:\n  recompute: True\n  mp_comm_recompute: True\n")
+    assert faults("llama.yaml", "rest.yaml", parallel="p.yaml") == [
+        "p.yaml:3: unknown key mp_comm_recompute in recompute_config; MindFormers has it, this version does not: remove it, "
+        "the communication of a recomputed layer is done again, as with true"
+    ]
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["offset=[1.5, 0]", "offset=[1, [0, 0]]", "offset=true", "offset={}", "offset='1'"],
+)
+def test_a_value_of_several_forms_has_one_fault(here, override):
+    found = faults("llama.yaml", "rest.yaml", overrides=(f"parallel_config.{override}",))
+    assert len(found) == 1
+    assert (
+        "must be 0, or a list with one whole number a stage, or one such list for each of pp_interleave_num" in found[0]
+    )
+
+
+@pytest.mark.parametrize("value", ["1", "[-1]", "[true]", "some", "[[1]]"])
+def test_recomputed_layers_are_a_switch_or_counts(here, value):
+    found = faults("llama.yaml", "rest.yaml", overrides=(f"recompute_config.recompute={value}",))
+    assert len(found) == 1
+    assert "must be true, false, or a list with one number of layers a stage" in found[0]
+
+
 def test_all_faults_of_all_files_come_at_once(here):
     Path("llama.yaml").write_text(LLAMA + "  num_layer: 3\n")
     Path("rest.yaml").write_text(REST.replace("train_steps: 100", "train_steps: 1e5"))
@@ -259,7 +307,10 @@ def test_a_mindformers_key_without_a_counterpart_says_so(here):
 
 def test_a_parallel_file_holds_nothing_else(here):
     found = faults("llama.yaml", parallel="rest.yaml")
-    assert found[0] == "rest.yaml:1: unknown section data; a file given with --parallel holds parallel_config: only"
+    assert found[0] == (
+        "rest.yaml:1: unknown section data; a file given with --parallel holds parallel_config:, "
+        "recompute_config: and training.gradient_accumulation_steps only"
+    )
 
 
 def test_missing_keys_are_named_with_their_meaning(here):
