@@ -23,6 +23,11 @@ def build_model(config: ModelConfig) -> Any:
     return importlib.import_module(f"models.{config.model_type}.model").build(config)
 
 
+def sharding(config: ModelConfig) -> ModuleType:
+    """The module that cuts the network of `config` over devices: `models/<model_type>/sharding.py`. Imports MindSpore."""
+    return importlib.import_module(f"models.{config.model_type}.sharding")
+
+
 def weight_map(config: ModelConfig) -> WeightMap:
     """Names and shapes of the model's Hugging Face checkpoint: `models/<model_type>/weights.py`."""
     return _weights_module(config.model_type).weight_map(config)

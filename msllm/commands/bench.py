@@ -128,12 +128,12 @@ def _step_cell(config: RunConfig) -> Any:
     import mindspore as ms
 
     from msllm.parallel.world import init_world
-    from msllm.registry import build_model
+    from msllm.registry import build_model, sharding
     from msllm.training.build import build_step
 
     world = init_world(config.parallel_config, config.training.device_target)
     ms.set_seed(config.training.seed)
-    return build_step(config, build_model(config.model), world)
+    return build_step(config, build_model(config.model), world, sharding(config.model))
 
 
 def _seconds(cell: Any, tokens: Any) -> float:

@@ -152,7 +152,7 @@ def _trainer(
     import mindspore as ms
 
     from msllm.parallel.world import init_world
-    from msllm.registry import build_model
+    from msllm.registry import build_model, sharding
     from msllm.training.build import set_tensors
     from msllm.training.callbacks import load_callback
     from msllm.training.trainer import Trainer
@@ -163,4 +163,5 @@ def _trainer(
     model = build_model(loaded.config.model)
     if weights is not None:
         set_tensors(model, weights)
-    return Trainer(loaded.config, model, train_data, eval_data, directory, world, made_callbacks)
+    cut = sharding(loaded.config.model)
+    return Trainer(loaded.config, model, train_data, eval_data, directory, world, cut, made_callbacks)

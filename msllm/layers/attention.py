@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import mindspore as ms
 import numpy as np
@@ -10,7 +11,7 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.ops import auto_generate
 from mindspore.ops import operations as P
 
-from msllm.layers.backend import on_ascend
+from msllm.layers.backend import fused_kernels
 from msllm.layers.linear import Linear
 from msllm.layers.rope import RotaryEmbedding
 
@@ -47,7 +48,7 @@ class SelfAttention(nn.Cell):
         self.rotary_q = RotaryEmbedding()
         self.rotary_k = RotaryEmbedding()
         self.core: nn.Cell = ComposedAttention(num_heads, head_dim)
-        if on_ascend():
+        if fused_kernels():
             self.core = FlashAttention(num_heads, head_dim)
         self.cache: nn.Cell | None = None
         self.reshape = P.Reshape()
@@ -55,6 +56,12 @@ class SelfAttention(nn.Cell):
     def use_float32(self) -> None:
         """Compute in float32, for which there is no fused kernel."""
         self.core = ComposedAttention(self.num_heads, self.head_dim)
+
+    def set_strategy(self, batch: int, heads: int) -> None:
+        """Parts of the batch and of the heads; the projections have strategies of their own."""
+        self.rotary_q.set_strategy(batch, heads)
+        self.rotary_k.set_strategy(batch, heads)
+        self.core.set_strategy(batch, heads)
 
     def construct(self, x, batch, rotary=None, start=None):
         length = x.shape[0] // batch
@@ -87,6 +94,13 @@ class ComposedAttention(nn.Cell):
         self.softmax = MaskedSoftmax()
         self.values = WeightedValues()
 
+    def set_strategy(self, batch: int, heads: int) -> None:
+        """Parts of the batch and of the heads."""
+        self.heads_first.shard(((batch, 1, heads, 1),))
+        self.heads_last.shard(((batch, heads, 1, 1),))
+        for cell in (self.scores, self.softmax, self.values):
+            cell.set_strategy((batch, heads, 1, 1))
+
     def construct(self, q, k, v, mask=None):
         batch, length = q.shape[0], q.shape[1]
         past, kv_heads = k.shape[1], k.shape[2]
@@ -115,6 +129,11 @@ class ScaledScores(nn.Cell):
         self.mul = P.Mul()
         self.matmul = P.BatchMatMul(transpose_b=True)
 
+    def set_strategy(self, cut: tuple) -> None:
+        """Parts of each axis of q and k."""
+        self.mul.shard((cut, ()))
+        self.matmul.shard((cut, cut))
+
     def construct(self, q, k, scale):
         return self.matmul(self.mul(q, scale), k)
 
@@ -129,6 +148,11 @@ class MaskedSoftmax(nn.Cell):
         self.add = P.Add()
         self.softmax = P.Softmax(axis=-1)
 
+    def set_strategy(self, cut: tuple) -> None:
+        """Parts of each axis of the scores."""
+        self.add.shard((cut, (1, 1)))
+        self.softmax.shard((cut,))
+
     def construct(self, scores, mask):
         return self.softmax(self.add(scores, mask))
 
@@ -141,6 +165,10 @@ class WeightedValues(nn.Cell):
     def __init__(self):
         super().__init__()
         self.matmul = P.BatchMatMul()
+
+    def set_strategy(self, cut: tuple) -> None:
+        """Parts of each axis of weights and v."""
+        self.matmul.shard((cut, cut))
 
     def construct(self, weights, v):
         return self.matmul(weights, v)
@@ -165,10 +193,21 @@ class FlashAttention(nn.Cell):
             sparse_mode=self.COMPRESSED_CAUSAL,
             next_tokens=0,
         )
-        self.mask = Tensor(np.triu(np.ones((2048, 2048), np.uint8), 1))
+        self.mask = compressed_causal_mask()
+
+    def set_strategy(self, batch: int, heads: int) -> None:
+        """Parts of the batch and of the heads."""
+        cut = (batch, 1, heads, 1)
+        self.flash_attention.shard((cut, cut, cut, (1, 1)))
 
     def construct(self, q, k, v):
         return self.flash_attention(q, k, v, None, None, None, self.mask)[3]
+
+
+@cache
+def compressed_causal_mask() -> Tensor:
+    """One for all layers: a constant of 4 MB on the device."""
+    return Tensor(np.triu(np.ones((2048, 2048), np.uint8), 1))
 
 
 class CachedAttention(nn.Cell):

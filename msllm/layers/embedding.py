@@ -18,6 +18,11 @@ class Embedding(nn.Cell):
         self.weight = Parameter(initializer(init, [num_embeddings, hidden_size]), name="weight")
         self.gather = P.Gather()
 
+    def set_strategy(self, weight: tuple, ids: tuple) -> None:
+        """Parts of each axis of weight and ids."""
+        self.weight.cut = weight
+        self.gather.shard((weight, ids))
+
     def construct(self, ids):
         return self.gather(self.weight, ids, 0)
 
@@ -30,6 +35,10 @@ class TiedHead(nn.Cell):
     def __init__(self):
         super().__init__()
         self.matmul = P.MatMul(transpose_b=True)
+
+    def set_strategy(self, x: tuple, weight: tuple, out: tuple) -> None:
+        """Parts of each axis of x, weight and the logits."""
+        self.matmul.shard((x, weight), (out,) if out != (x[0], weight[0]) else None)
 
     def construct(self, x, weight):
         return self.matmul(x, weight)

@@ -20,6 +20,11 @@ class GatedFeedForward(nn.Cell):
         self.silu = auto_generate.SiLU()
         self.mul = P.Mul()
 
+    def set_strategy(self, inner: tuple) -> None:
+        """Parts of each axis of the (T, F) activations; the projections have strategies of their own."""
+        self.silu.shard((inner,))
+        self.mul.shard((inner, inner))
+
     def construct(self, x):
         return self.down_proj(self.mul(self.silu(self.gate_proj(x)), self.up_proj(x)))
 
@@ -32,6 +37,10 @@ class FeedForward(nn.Cell):
         self.c_fc = Linear(hidden_size, intermediate_size, init, has_bias=True)
         self.c_proj = Linear(intermediate_size, hidden_size, down_init, has_bias=True)
         self.gelu = P.GeLU()
+
+    def set_strategy(self, inner: tuple) -> None:
+        """Parts of each axis of the (T, F) activations; the projections have strategies of their own."""
+        self.gelu.shard((inner,))
 
     def construct(self, x):
         return self.c_proj(self.gelu(self.c_fc(x)))

@@ -7,7 +7,7 @@ from mindspore import Parameter, nn
 from mindspore.common.initializer import initializer
 from mindspore.ops import operations as P
 
-from msllm.layers.backend import on_ascend
+from msllm.layers.backend import fused_kernels
 
 
 class RMSNorm(nn.Cell):
@@ -18,7 +18,11 @@ class RMSNorm(nn.Cell):
     def __init__(self, hidden_size: int, eps: float):
         super().__init__()
         self.weight = Parameter(initializer("ones", [hidden_size]), name="weight")
-        self.normalize = FusedRMS(eps) if on_ascend() else ComposedRMS(eps)
+        self.normalize = FusedRMS(eps) if fused_kernels() else ComposedRMS(eps)
+
+    def set_strategy(self, rows: int) -> None:
+        """Parts of the rows of x."""
+        self.normalize.set_strategy(rows)
 
     def construct(self, x):
         return self.normalize(x, self.weight)
@@ -30,6 +34,10 @@ class FusedRMS(nn.Cell):
     def __init__(self, eps: float):
         super().__init__()
         self.rms_norm = P.RmsNorm(eps)
+
+    def set_strategy(self, rows: int) -> None:
+        """Parts of the rows of x."""
+        self.rms_norm.shard(((rows, 1), (1,)))
 
     def construct(self, x, weight):
         return self.rms_norm(x, weight)[0]
@@ -48,6 +56,16 @@ class ComposedRMS(nn.Cell):
         self.mul = P.Mul()
         self.mul_weight = P.Mul()
 
+    def set_strategy(self, rows: int) -> None:
+        """Parts of the rows of x."""
+        cut = (rows, 1)
+        self.square.shard((cut,))
+        self.mean.shard((cut,))
+        self.add.shard((cut, ()))
+        self.rsqrt.shard((cut,))
+        self.mul.shard((cut, cut))
+        self.mul_weight.shard((cut, (1,)))
+
     def construct(self, x, weight):
         x32 = x.astype(ms.float32)
         scale = self.rsqrt(self.add(self.mean(self.square(x32), -1), self.eps))
@@ -64,6 +82,10 @@ class LayerNorm(nn.Cell):
         self.weight = Parameter(initializer("ones", [hidden_size]), name="weight")
         self.bias = Parameter(initializer("zeros", [hidden_size]), name="bias")
         self.layer_norm = P.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
+
+    def set_strategy(self, rows: int) -> None:
+        """Parts of the rows of x."""
+        self.layer_norm.shard(((rows, 1), (1,), (1,)))
 
     def construct(self, x):
         return self.layer_norm(x, self.weight, self.bias)[0]

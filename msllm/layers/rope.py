@@ -44,11 +44,20 @@ class RotaryEmbedding(nn.Cell):
 
     def __init__(self):
         super().__init__()
-        self.split = P.Split(axis=-1, output_num=2)
-        self.concat = P.Concat(axis=-1)
+        self.split = P.Split(axis=3, output_num=2)
+        self.concat = P.Concat(axis=3)
         self.mul_cos = P.Mul()
         self.mul_sin = P.Mul()
         self.add = P.Add()
+
+    def set_strategy(self, batch: int, heads: int) -> None:
+        """Parts of the batch and of the heads."""
+        cut, whole = (batch, 1, heads, 1), (1, 1, 1, 1)
+        self.split.shard((cut,))
+        self.concat.shard((cut, cut))
+        self.mul_cos.shard((cut, whole))
+        self.mul_sin.shard((cut, whole))
+        self.add.shard((cut, cut))
 
     def construct(self, x, cos, sin):
         first, second = self.split(x)

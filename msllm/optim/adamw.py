@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mindspore as ms
-from mindspore import Parameter, ParameterTuple, Tensor, nn
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore.ops import operations as P
 
 
@@ -22,8 +22,12 @@ class AdamW(nn.Cell):
         parameters: the weights, float32.
         betas, eps, weight_decay: as in the configuration.
 
-    Inputs: gradients, a tuple in the order of `parameters`; lr () float32. State: `adam_m.*`, `adam_v.*`, `adam_step`, the
-    number of updates made, () float32.
+    A step whose gradients are not finite changes nothing. It is turned into zeros rather than skipped by `if`: control flow
+    around the update does not compile under pipeline parallel.
+
+    Inputs: gradients, a tuple in the order of `parameters`; lr () float32; finite () bool, whether to update. Outputs: what
+    the kernel returns for each, of use only to come after it. State: `adam_m.*`, `adam_v.*`, `adam_step`, the number of
+    updates made, () float32.
     """
 
     def __init__(self, parameters, betas: tuple[float, float], eps: float, weight_decay: float):
@@ -38,18 +42,26 @@ class AdamW(nn.Cell):
         self.beta1, self.beta2 = Tensor(betas[0], ms.float32), Tensor(betas[1], ms.float32)
         self.update = P.AdamWeightDecay()
         self.assign_add = P.AssignAdd()
+        self.maximum = P.Maximum()
+        self.masked_fill = P.MaskedFill()
         self.sqrt = P.Sqrt()
         self.pow = P.Pow()
 
-    def construct(self, gradients, lr):
-        step = self.assign_add(self.step, 1.0)
+    def construct(self, gradients, lr, finite):
+        skip = ops.logical_not(finite)
+        # A first step that is skipped must not divide by 1 - beta^0.
+        step = self.maximum(self.assign_add(self.step, finite.astype(ms.float32)), 1.0)
         correction1 = 1.0 - self.pow(self.beta1, step)
         root2 = self.sqrt(1.0 - self.pow(self.beta2, step))
-        rate = lr * root2 / correction1
+        rate = self.masked_fill(lr * root2 / correction1, skip, 0.0)
+        beta1 = self.masked_fill(self.beta1, skip, 1.0)
+        beta2 = self.masked_fill(self.beta2, skip, 1.0)
         eps = self.eps * root2
         decay_scale = correction1 / root2
+        updated = ()
         for i in range(len(gradients)):
             decay = self.decays[i] * decay_scale
+            gradient = self.masked_fill(gradients[i], skip, 0.0)
             parameter, m, v = self.parameters[i], self.moments1[i], self.moments2[i]
-            self.update(parameter, m, v, rate, self.beta1, self.beta2, eps, decay, gradients[i])
-        return step
+            updated += (self.update(parameter, m, v, rate, beta1, beta2, eps, decay, gradient),)
+        return updated

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msllm.config.sections import ParallelConfig
 from msllm.errors import InputError
+from msllm.parallel.mesh import Mesh
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class World:
     rank: int = 0
     size: int = 1
     data_rank: int = 0
+    semi_auto: bool = False
+    """Whether MindSpore's semi-automatic parallel mode cuts the graph, rather than this project's own AllReduce."""
 
     @property
     def is_main(self) -> bool:
@@ -70,7 +73,33 @@ def init_world(parallel: ParallelConfig, device_target: str) -> World:
         return World()
     communication.init()
     rank, size = communication.get_rank(), communication.get_group_size()
+    if ms.get_context("device_target") == "Ascend":
+        set_semi_auto_parallel(parallel)
+        return World(rank, size, Mesh.from_config(parallel).data_rank(rank), semi_auto=True)
     ms.set_auto_parallel_context(
         parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True, device_num=size, global_rank=rank
     )
     return World(rank, size, rank)
+
+
+def set_semi_auto_parallel(parallel: ParallelConfig, strategy_file: str | None = None) -> None:
+    """Let MindSpore cut every graph by the strategies on its cells.
+
+    Each rank feeds its own share of the batch, in the order of `Mesh.data_rank`. `strategy_file` is where MindSpore writes
+    the layout of the parameters while it compiles.
+    """
+    import mindspore as ms
+
+    options: dict[str, Any] = {
+        "parallel_mode": ms.ParallelMode.SEMI_AUTO_PARALLEL,
+        "dataset_strategy": ((parallel.data_parallel, 1),),
+        "pipeline_stages": parallel.pipeline_stage,
+    }
+    if parallel.enable_parallel_optimizer:
+        options["enable_parallel_optimizer"] = True
+        options["parallel_optimizer_config"] = parallel.parallel_optimizer_config.model_dump()
+    if parallel.pp_interleave_num > 1:
+        options["pipeline_config"] = {"pipeline_interleave": True, "pipeline_scheduler": "1f1b"}
+    if strategy_file is not None:
+        options["strategy_ckpt_config"] = {"save_file": strategy_file, "only_trainable_params": False}
+    ms.set_auto_parallel_context(**options)

@@ -40,6 +40,7 @@ class Trainer:
         train, evaluation: manifests of the datasets; evaluation may be None.
         directory: of the run, locked by the main rank.
         world: this rank's place.
+        sharding: the module that cuts `model` over devices.
         callbacks: MindSpore callbacks, called around every step.
     """
 
@@ -51,13 +52,14 @@ class Trainer:
         evaluation: Manifest | None,
         directory: RunDirectory,
         world: World,
+        sharding: Any,
         callbacks: Sequence[Any] = (),
     ):
         self.config, self.directory, self.world, self.train = config, directory, world, train
         training = config.training
         self.device_target = ms.get_context("device_target")
         self.console = RunConsole(world, directory.logs / f"rank_{world.rank}.log", training.train_steps)
-        self.step_cell = build_step(config, model, world)
+        self.step_cell = build_step(config, model, world, sharding)
         share = RankShare(training.global_batch_size, config.parallel_config.data_parallel, world.data_rank)
         self.batches = RankBatches(
             train, SampleOrder(train.rows, training.seed, config.data.shuffle), share, config.data

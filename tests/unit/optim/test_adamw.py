@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mindspore as ms
 import numpy as np
+import pytest
 from mindspore import Parameter, Tensor, nn
 
 from msllm.optim.adamw import AdamW
@@ -49,17 +50,21 @@ class Stepper(nn.Cell):
         super().__init__(auto_prefix=False)
         self.optimizer = optimizer
 
-    def construct(self, gradients, lr):
-        return self.optimizer(gradients, lr)
+    def construct(self, gradients, lr, finite):
+        return self.optimizer(gradients, lr, finite)
 
 
-def run_ours(rates: list[float], eps: float, decay: float) -> AdamW:
+def run_ours(rates: list[float], eps: float, decay: float, broken: tuple[int, ...] = ()) -> AdamW:
+    """`broken` steps get gradients that are not finite."""
     parameters = [Parameter(Tensor(value), name=name) for name, value in start_weights().items()]
     optimizer = AdamW(parameters, BETAS, eps, decay)
     step = Stepper(optimizer)
-    for t, rate in enumerate(rates, start=1):
-        gradients = tuple(Tensor(value) for value in gradients_of(t).values())
-        step(gradients, Tensor(rate, ms.float32))
+    t = 0
+    for number, rate in enumerate(rates):
+        finite = number not in broken
+        t += finite
+        values = [value if finite else value * np.float32(np.nan) for value in gradients_of(max(t, 1)).values()]
+        step(tuple(Tensor(value) for value in values), Tensor(rate, ms.float32), Tensor(finite))
     return optimizer
 
 
@@ -74,6 +79,18 @@ def test_ten_steps_equal_the_textbook():
         np.testing.assert_allclose(moment1.asnumpy(), m[name], rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(moment2.asnumpy(), v[name], rtol=1e-5, atol=1e-9)
     assert float(ours.step.asnumpy()) == 10
+
+
+@pytest.mark.parametrize("broken", [(0,), (0, 1), (2,), (1, 4)])
+def test_a_step_that_is_not_finite_leaves_no_trace(broken: tuple[int, ...]):
+    """Not in the weights, the moments or the count of updates, be it the first step of all or a later one."""
+    rates = [1e-2 * (1 + t % 3) for t in range(5)]
+    ours = run_ours(rates, 1e-3, 0.1, broken)
+    clean = run_ours([rate for t, rate in enumerate(rates) if t not in broken], 1e-3, 0.1)
+    for name in ("parameters", "moments1", "moments2"):
+        for one, other in zip(getattr(ours, name), getattr(clean, name), strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+    assert float(ours.step.asnumpy()) == 5 - len(broken)
 
 
 def test_the_first_step_moves_every_weight_by_the_learning_rate():

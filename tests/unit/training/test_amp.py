@@ -17,7 +17,7 @@ from mindspore import Tensor
 from msllm.errors import InputError
 from msllm.registry import build_model
 from msllm.training.amp import apply_amp
-from msllm.training.step import LanguageModelLoss
+from msllm.training.loss import LanguageModelLoss
 
 CASES = {
     "llama-O1": (tiny_runs.llama_config(), "O1"),

@@ -16,7 +16,7 @@ from msllm.config.sections import RunConfig
 from msllm.data.sampler import SampleOrder
 from msllm.errors import InputError
 from msllm.parallel.world import World
-from msllm.registry import build_model
+from msllm.registry import build_model, sharding
 from msllm.testing.datasets import counting_rows
 from msllm.training.build import build_step
 from msllm.training.callbacks import load_callback
@@ -121,7 +121,7 @@ def test_mindspores_model_trains_our_step_cell_with_the_same_losses(config: Path
     run_config: RunConfig = tiny_runs.load(config).config
     gc.collect()  # see cpu_device in conftest.py
     ms.set_seed(run_config.training.seed)
-    step = build_step(run_config, build_model(run_config.model), World())
+    step = build_step(run_config, build_model(run_config.model), World(), sharding(run_config.model))
     dataset = ds.NumpySlicesDataset(np.concatenate(batches), column_names=["input_ids"], shuffle=False).batch(8)
     Model(step).train(1, dataset, callbacks=[LossMonitor(1), Recorder()], dataset_sink_mode=False)
     assert Recorder.losses == losses
