@@ -18,20 +18,21 @@ class CallbackRunner:
     the whole run. A callback that calls `run_context.request_stop()` ends the run after the step, with a checkpoint.
     """
 
-    def __init__(self, callbacks: Sequence[Any], step_cell: Any, train_steps: int, device_number: int):
+    def __init__(self, callbacks: Sequence[Any], model: Any, step_cell: Any, train_steps: int, device_number: int):
+        from mindspore import context
         from mindspore.train.callback import RunContext
         from mindspore.train.callback._callback import InternalCallbackParam
 
         params = InternalCallbackParam()
         params.train_network = step_cell
-        params.network = step_cell.network.model
+        params.network = model
         params.optimizer = step_cell.optimizer
         params.epoch_num = params.cur_epoch_num = 1
         params.batch_num = train_steps
         params.device_number = device_number
         params.dataset_sink_mode = False
         params.mode = "train"
-        params.parallel_mode = "data_parallel" if device_number > 1 else "stand_alone"
+        params.parallel_mode = context.get_auto_parallel_context("parallel_mode")
         params.list_callback = list(callbacks)
         params.cur_step_num = 0
         params.net_outputs = None

@@ -73,7 +73,7 @@ class Trainer:
             eval_share = evaluation_share(share, evaluation.rows)
             rank_batches = RankBatches(evaluation, order, eval_share, config.data)
             self.evaluator = Evaluator(model, rank_batches, SumOverRanks(world.size), training.eval_batches)
-        self.callbacks = CallbackRunner(callbacks, self.step_cell, training.train_steps, world.size)
+        self.callbacks = CallbackRunner(callbacks, model, self.step_cell, training.train_steps, world.size)
         self.step = 0
         self.samples_seen = 0
         self.overflows = 0
