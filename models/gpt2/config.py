@@ -22,6 +22,11 @@ class Gpt2Config(ModelConfig):
         """Width inside the feed-forward block, resolved."""
         return self.intermediate_size or 4 * self.hidden_size
 
+    @property
+    def ties_embeddings(self) -> bool:
+        """Embedding and head are one matrix."""
+        return True
+
     def cut_by_model_parallel(self) -> dict[str, int]:
         """Field -> value of every size that tensor parallelism divides."""
         return super().cut_by_model_parallel() | {"intermediate_size": self.inner_size}

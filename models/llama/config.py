@@ -52,6 +52,11 @@ class LlamaConfig(ModelConfig):
         """Width of one head, resolved."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
+    @property
+    def ties_embeddings(self) -> bool:
+        """Whether embedding and head are one matrix."""
+        return self.tie_word_embeddings
+
     def problems(self) -> list[tuple[str, str]]:
         """Faults between this section's own fields, as (field, message)."""
         found = super().problems()

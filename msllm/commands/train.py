@@ -103,17 +103,17 @@ def check(loaded: LoadedConfig) -> tuple[Manifest, Manifest | None]:
     Raises:
         InputError: what this version, this device, the processes started or the data do not allow.
     """
-    from msllm.config.checks import not_trainable_yet, unsupported_on
+    from msllm.config.checks import unsupported_on, wrong_device_number
     from msllm.data.dataset import check_dataset, check_same_tokenizer
     from msllm.data.manifest import read_manifest
-    from msllm.parallel.world import check_world, resolve_device_target
+    from msllm.parallel.world import launched_processes, resolve_device_target
 
     config = loaded.config
-    problems = not_trainable_yet(loaded)
-    problems += unsupported_on(loaded, resolve_device_target(config.training.device_target))
+    problems = unsupported_on(loaded, resolve_device_target(config.training.device_target))
+    # A strategy that this device cannot train is not to be told how to start more processes.
+    problems += [] if problems else wrong_device_number(loaded, launched_processes(), started=True)
     if problems:
         raise InputError(problems)
-    check_world(config.parallel_config)
     wanted = [(config.data.train_dataset, config.training.global_batch_size)]
     if config.data.eval_dataset is not None:
         wanted.append((config.data.eval_dataset, 1))

@@ -1,4 +1,6 @@
-"""Rules between fields of different sections. Each message names both numbers and the nearest legal values.
+"""Rules between fields of different sections; those of strategies are in `parallel_checks.py`.
+
+Each message names both numbers and the nearest legal values.
 
 A check is a function of the sections that it reads, in the order of its entry in `_CHECKS`, and yields its faults. It
 runs as soon as those sections are valid by themselves, so that one faulty section does not hide the faults of others.
@@ -6,19 +8,19 @@ runs as soon as those sections are valid by themselves, so that one faulty secti
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
+from msllm.config import parallel_checks
 from msllm.config.messages import nearest
 from msllm.config.origin import Fault, LoadedConfig
+from msllm.config.remedies import around
 from msllm.config.sections import (
     CheckpointConfig,
     DataConfig,
     LrScheduleConfig,
     ModelConfig,
     OptimizerConfig,
-    ParallelConfig,
     Section,
     TrainingConfig,
 )
@@ -37,128 +39,23 @@ def cross_faults(sections: Mapping[str, Section]) -> list[Fault]:
     return found
 
 
-def not_trainable_yet(loaded: LoadedConfig) -> list[Problem]:
-    """What is valid but not carried out by `msllm train` of this version: all parallelism but data_parallel."""
-    parallel = loaded.config.parallel_config
-    degrees = ("model_parallel", "context_parallel", "expert_parallel", "pipeline_stage")
-    found = [
-        Fault(f"{name} ({value}) is not trained by this version yet; set {name} to 1", (f"parallel_config.{name}",))
-        for name in degrees
-        if (value := getattr(parallel, name)) > 1
-    ]
-    if parallel.enable_parallel_optimizer:
-        message = "enable_parallel_optimizer (true) is not trained by this version yet; set it to false"
-        found.append(Fault(message, ("parallel_config.enable_parallel_optimizer",)))
-    return loaded.origins.locate(found)
-
-
 def unsupported_on(loaded: LoadedConfig, device_target: Literal["CPU", "Ascend"]) -> list[Problem]:
-    """What `device_target: auto` left open, once the target is known: precision and data sink."""
-    training = loaded.config.training
-    return loaded.origins.locate([*_precision_on(training, device_target), *_sink_on(training, device_target)])
+    """What `device_target: auto` left open, once training is to begin on one: precision, data sink and parallelism."""
+    config, training = loaded.config, loaded.config.training
+    faults = [*_precision_on(training, device_target), *_sink_on(training, device_target)]
+    if device_target == "CPU":
+        faults += parallel_checks.data_parallel_only(config.parallel_config)
+    return loaded.origins.locate(faults)
 
 
-def divisors(number: int) -> list[int]:
-    """All divisors, ascending."""
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return small + [number // d for d in reversed(small) if d * d != number]
-
-
-def _listed(values: list[int], near: int, count: int = 8) -> str:
-    """`1, 2, 4`: the legal values, or the `count` nearest to the given one where there are many."""
-    kept = sorted(sorted(values, key=lambda value: abs(value - near))[:count])
-    return ", ".join(str(value) for value in kept)
-
-
-def _one_of(values: list[int], near: int) -> str:
-    return f"to one of {_listed(values, near)}" if len(values) > 1 else f"to {values[0]}"
-
-
-def _around(number: int, step: int) -> str:
-    """The multiples of `step` next to `number`: `24 or 32`."""
-    below = number // step * step
-    return f"{below} or {below + step}" if below else str(step)
+def wrong_device_number(loaded: LoadedConfig, devices: int, started: bool = False) -> list[Problem]:
+    """The problem of a strategy that is not for this number of devices, or of processes that were `started`."""
+    return loaded.origins.locate(parallel_checks.device_number(loaded.config.parallel_config, devices, started))
 
 
 def _model_alone(model: ModelConfig) -> Faults:
     for field, message in model.problems():
         yield Fault(message, (f"model.{field}",))
-
-
-def _model_parallel(model: ModelConfig, parallel: ParallelConfig) -> Faults:
-    degree = parallel.model_parallel
-    cut = model.cut_by_model_parallel()
-    if parallel.vocab_emb_dp:
-        cut.pop("vocab_size", None)
-    legal = divisors(math.gcd(*(value for name, value in cut.items() if name != "vocab_size")))
-    for name, value in cut.items():
-        if value % degree == 0:
-            continue
-        if name == "vocab_size":
-            remedy = f"set vocab_size to {(value // degree + 1) * degree} (rows are added) or vocab_emb_dp to true"
-        else:
-            remedy = f"set model_parallel {_one_of(legal, degree)}"
-        message = f"{name} ({value}) must be divisible by model_parallel ({degree}); {remedy}"
-        yield Fault(message, (f"model.{name}", "parallel_config.model_parallel"))
-
-
-def _pipeline(model: ModelConfig, parallel: ParallelConfig) -> Faults:
-    layers, stages = model.num_hidden_layers, parallel.pipeline_stage
-    if layers % stages:
-        yield Fault(
-            f"num_hidden_layers ({layers}) must be divisible by pipeline_stage ({stages}); "
-            f"set pipeline_stage {_one_of(divisors(layers), stages)}",
-            ("model.num_hidden_layers", "parallel_config.pipeline_stage"),
-        )
-    if stages > 1 and parallel.micro_batch_num < stages:
-        yield Fault(
-            f"micro_batch_num ({parallel.micro_batch_num}) must be at least pipeline_stage ({stages}); "
-            f"set micro_batch_num to {stages} or more",
-            ("parallel_config.micro_batch_num", "parallel_config.pipeline_stage"),
-        )
-
-
-def _experts(model: ModelConfig, parallel: ParallelConfig) -> Faults:
-    # No model of this version has experts; a mixture will bring its own field and rule.
-    if parallel.expert_parallel > 1:
-        yield Fault(
-            f"expert_parallel ({parallel.expert_parallel}) needs a mixture of experts, and {model.model_type} has none; "
-            "set expert_parallel to 1",
-            ("model.model_type", "parallel_config.expert_parallel"),
-        )
-
-
-def _parallel_alone(parallel: ParallelConfig) -> Faults:
-    if parallel.use_seq_parallel and parallel.model_parallel == 1:
-        yield Fault(
-            "use_seq_parallel (true) needs model_parallel (1) greater than 1; "
-            "set use_seq_parallel to false or model_parallel to 2 or more",
-            ("parallel_config.use_seq_parallel", "parallel_config.model_parallel"),
-        )
-    if parallel.enable_parallel_optimizer and parallel.data_parallel == 1:
-        yield Fault(
-            "enable_parallel_optimizer (true) needs data_parallel (1) greater than 1; "
-            "set enable_parallel_optimizer to false or data_parallel to 2 or more",
-            ("parallel_config.enable_parallel_optimizer", "parallel_config.data_parallel"),
-        )
-
-
-def _batch(training: TrainingConfig, parallel: ParallelConfig) -> Faults:
-    factors = {
-        "parallel_config.data_parallel": parallel.data_parallel,
-        "training.gradient_accumulation_steps": training.gradient_accumulation_steps,
-    }
-    if parallel.pipeline_stage > 1:
-        factors["parallel_config.micro_batch_num"] = parallel.micro_batch_num
-    divisor = math.prod(factors.values())
-    batch = training.global_batch_size
-    if batch % divisor:
-        product = " x ".join(f"{path.partition('.')[2]} ({value})" for path, value in factors.items())
-        yield Fault(
-            f"global_batch_size ({batch}) must be divisible by {product} = {divisor}; "
-            f"set global_batch_size to {_around(batch, divisor)}",
-            ("training.global_batch_size", *factors),
-        )
 
 
 def _sequence(model: ModelConfig, data: DataConfig) -> Faults:
@@ -167,21 +64,6 @@ def _sequence(model: ModelConfig, data: DataConfig) -> Faults:
             f"seq_length ({data.seq_length}) must be at most max_position_embeddings "
             f"({model.max_position_embeddings}); set seq_length to {model.max_position_embeddings} or less",
             ("data.seq_length", "model.max_position_embeddings"),
-        )
-
-
-def _sequence_cut(data: DataConfig, parallel: ParallelConfig) -> Faults:
-    cuts = {"context_parallel": parallel.context_parallel}
-    if parallel.use_seq_parallel:
-        cuts["model_parallel"] = parallel.model_parallel
-    divisor = math.prod(cuts.values())
-    if data.seq_length % divisor:
-        product = " x ".join(f"{name} ({value})" for name, value in cuts.items() if value > 1)
-        equals = f" = {divisor}" if min(cuts.values()) > 1 and len(cuts) > 1 else ""
-        yield Fault(
-            f"seq_length ({data.seq_length}) must be divisible by {product}{equals}; "
-            f"set seq_length to {_around(data.seq_length, divisor)}",
-            ("data.seq_length", *(f"parallel_config.{name}" for name in cuts)),
         )
 
 
@@ -267,7 +149,7 @@ def _sink_multiples(training: TrainingConfig, checkpoint: CheckpointConfig) -> F
         if value is not None and value % sink:
             name = path.split(".")[1]
             yield Fault(
-                f"{name} ({value}) must be divisible by sink_size ({sink}); set {name} to {_around(value, sink)}",
+                f"{name} ({value}) must be divisible by sink_size ({sink}); set {name} to {around(value, sink)}",
                 (path, "training.sink_size"),
             )
 
@@ -316,20 +198,24 @@ def _checkpoint(checkpoint: CheckpointConfig) -> Faults:
     if every is not None and every % save:
         yield Fault(
             f"keep_every ({every}) must be a multiple of save_steps ({save}), as only saved steps can be kept; "
-            f"set keep_every to {_around(every, save)}",
+            f"set keep_every to {around(every, save)}",
             ("checkpoint.keep_every", "checkpoint.save_steps"),
         )
 
 
 _CHECKS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (_model_alone, ("model",)),
-    (_model_parallel, ("model", "parallel_config")),
-    (_pipeline, ("model", "parallel_config")),
-    (_experts, ("model", "parallel_config")),
-    (_parallel_alone, ("parallel_config",)),
-    (_batch, ("training", "parallel_config")),
+    (parallel_checks.model_parallel, ("model", "parallel_config")),
+    (parallel_checks.layers, ("model", "parallel_config")),
+    (parallel_checks.micro_batches, ("parallel_config",)),
+    (parallel_checks.tied_under_pipeline, ("model", "parallel_config")),
+    (parallel_checks.experts, ("model", "parallel_config")),
+    (parallel_checks.parallel_alone, ("parallel_config",)),
+    (parallel_checks.accumulation, ("training", "parallel_config")),
+    (parallel_checks.batch, ("training", "parallel_config")),
+    (parallel_checks.recompute_counts, ("model", "parallel_config", "recompute_config")),
     (_sequence, ("model", "data")),
-    (_sequence_cut, ("data", "parallel_config")),
+    (parallel_checks.sequence_cut, ("data", "parallel_config")),
     (_precision, ("training",)),
     (_device, ("training",)),
     (_schedule, ("optimizer", "lr_schedule", "training")),

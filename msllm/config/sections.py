@@ -70,6 +70,11 @@ class ModelConfig(Section):
     initializer_range: PositiveFloat = 0.02
     """Standard deviation of the normal distribution that the weights start from."""
 
+    @property
+    def ties_embeddings(self) -> bool:
+        """Whether embedding and head are one matrix."""
+        return False
+
     def problems(self) -> list[tuple[str, str]]:
         """Faults between this section's own fields, as (field, message)."""
         found = []

@@ -176,7 +176,7 @@ def test_a_config_of_another_model(train, folder: Path):
 
 def test_more_processes_than_were_started(train, folder: Path):
     done = train(*set_(parallel_config__data_parallel=2))
-    assert_refused(done, "parallel_config needs 2 processes", "1 were started", "msrun --worker_num 2")
+    assert_refused(done, "= 2 must equal the number of processes started (1)", "msrun --worker_num 2")
 
 
 def test_a_checkpoint_of_another_model(train, tmp_path: Path):
