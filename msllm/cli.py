@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from msllm import __version__
-from msllm.commands import bench, config, data, evaluate, generate, train, weights
+from msllm.commands import bench, check, config, data, evaluate, generate, train, weights
 from msllm.errors import InputError, MsllmError
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ def _root(
 
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
+app.command("check")(check.check)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)

@@ -111,7 +111,8 @@ def check(loaded: LoadedConfig) -> tuple[Manifest, Manifest | None]:
     config = loaded.config
     problems = unsupported_on(loaded, resolve_device_target(config.training.device_target))
     # A strategy that this device cannot train is not to be told how to start more processes.
-    problems += [] if problems else wrong_device_number(loaded, launched_processes(), started=True)
+    if not problems:
+        problems = wrong_device_number(config.parallel_config, loaded.origins, launched_processes(), started=True)
     if problems:
         raise InputError(problems)
     wanted = [(config.data.train_dataset, config.training.global_batch_size)]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msllm.config import parallel_checks
 from msllm.config.messages import nearest
-from msllm.config.origin import Fault, LoadedConfig
+from msllm.config.origin import Fault, LoadedConfig, Origins
 from msllm.config.remedies import around
 from msllm.config.sections import (
     CheckpointConfig,
@@ -21,6 +21,7 @@ from msllm.config.sections import (
     LrScheduleConfig,
     ModelConfig,
     OptimizerConfig,
+    ParallelConfig,
     Section,
     TrainingConfig,
 )
@@ -48,9 +49,11 @@ def unsupported_on(loaded: LoadedConfig, device_target: Literal["CPU", "Ascend"]
     return loaded.origins.locate(faults)
 
 
-def wrong_device_number(loaded: LoadedConfig, devices: int, started: bool = False) -> list[Problem]:
+def wrong_device_number(
+    parallel: ParallelConfig, origins: Origins, devices: int, started: bool = False
+) -> list[Problem]:
     """The problem of a strategy that is not for this number of devices, or of processes that were `started`."""
-    return loaded.origins.locate(parallel_checks.device_number(loaded.config.parallel_config, devices, started))
+    return origins.locate(parallel_checks.device_number(parallel, devices, started))
 
 
 def _model_alone(model: ModelConfig) -> Faults:
@@ -97,7 +100,8 @@ def _precision(training: TrainingConfig) -> Faults:
         )
 
 
-def _device(training: TrainingConfig) -> Faults:
+def device(training: TrainingConfig) -> Faults:
+    """The device and the chip against each other, and what the chip must be able to do."""
     target, chip = training.device_target, training.chip
     if chip is not None and chip not in CHIPS:
         yield Fault(f"chip ({chip!r}) is not known; {nearest(chip, CHIPS)}", ("training.chip",))
@@ -217,7 +221,7 @@ _CHECKS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (_sequence, ("model", "data")),
     (parallel_checks.sequence_cut, ("data", "parallel_config")),
     (_precision, ("training",)),
-    (_device, ("training",)),
+    (device, ("training",)),
     (_schedule, ("optimizer", "lr_schedule", "training")),
     (_evaluation, ("data", "training")),
     (_checkpoint, ("checkpoint",)),

@@ -46,6 +46,30 @@ def load_run_config(
     Raises:
         InputError: with every fault that was found in the files, the overrides and between the sections.
     """
+    reading = read_run_config(files, parallel, overrides, model_configs)
+    if reading.problems:
+        raise InputError(reading.problems)
+    return LoadedConfig(RunConfig(**reading.sections), reading.origins)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What could be read of a configuration, for who has rules of his own to check before all problems are told."""
+
+    sections: dict[str, Any]
+    """Name -> section, for those that are valid by themselves."""
+    origins: Origins
+    problems: list[Problem]
+    """Every fault in the files, the overrides and between the sections; empty: the configuration is whole and right."""
+
+
+def read_run_config(
+    files: Sequence[Path],
+    parallel: Path | None,
+    overrides: Sequence[str],
+    model_configs: Mapping[str, type[ModelConfig]],
+) -> Reading:
+    """As `load_run_config`, but with the problems returned."""
     given = _Given()
     for path in files:
         given.add_file(path, dict.fromkeys(RunConfig.model_fields, ()))
@@ -55,9 +79,7 @@ def load_run_config(
         given.override(override)
     sections = _sections(given, model_configs)
     given.problems += given.origins().locate(cross_faults(sections))
-    if given.problems:
-        raise InputError(given.problems)
-    return LoadedConfig(RunConfig(**sections), given.origins())
+    return Reading(sections, given.origins(), given.problems)
 
 
 def write_resolved(config: RunConfig, path: Path) -> None:

@@ -37,17 +37,17 @@ class Origins:
     """Path of keys -> Origin, for every key that was given in a file or by `--set`."""
 
     def __init__(self, given: Mapping[KeyPath, Origin] | None = None):
-        self._given = dict(given or {})
+        self.given = dict(given or {})
 
     def of(self, path: KeyPath) -> Origin:
         """Where exactly this key was given, or DEFAULT."""
-        return self._given.get(path, DEFAULT)
+        return self.given.get(path, DEFAULT)
 
     def near(self, path: KeyPath) -> Origin:
         """Where this key was given, or else the innermost mapping around it that was given."""
         for length in range(len(path), 0, -1):
-            if path[:length] in self._given:
-                return self._given[path[:length]]
+            if path[:length] in self.given:
+                return self.given[path[:length]]
         return DEFAULT
 
     def problem(self, message: str, path: KeyPath) -> Problem:

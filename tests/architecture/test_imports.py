@@ -16,6 +16,7 @@ EVERYTHING = "everything"
 ALLOWED: dict[str, set[str] | str] = {
     "msllm.hardware": set(),
     "msllm.config": {"msllm.hardware"},
+    "msllm.planner": {"msllm.config", "msllm.hardware"},
     "msllm.layers": {"msllm.config"},
     "msllm.parallel": {"msllm.config"},
     "msllm.data": {"msllm.config"},
@@ -59,6 +60,7 @@ WITHOUT_MINDSPORE = (
     "msllm.config.load",
     "msllm.hardware.chips",
     "msllm.hardware.versions",
+    "msllm.planner.verdict",
     "msllm.registry",
     "msllm.cli",
 )

@@ -10,6 +10,13 @@ from hypothesis import strategies as st
 from valid_sections import loaded, messages
 
 from msllm.config.checks import unsupported_on, wrong_device_number
+from msllm.config.origin import LoadedConfig
+from msllm.errors import Problem
+
+
+def device_problems(config: LoadedConfig, devices: int, started: bool = False) -> list[Problem]:
+    return wrong_device_number(config.config.parallel_config, config.origins, devices, started)
+
 
 DEEP = {"pipeline_stage": 4, "micro_batch_num": 4}
 EIGHT = {"num_hidden_layers": 8}
@@ -244,17 +251,17 @@ def test_the_offset_that_a_fault_proposes_is_legal(layers, stages, chunks):
 )
 def test_a_strategy_for_another_number_of_devices_is_told_both_numbers(degrees, devices, remedy):
     changed = {"parallel": degrees, "model": {"num_hidden_layers": 12, "num_key_value_heads": None}}
-    (problem,) = wrong_device_number(loaded(**changed), devices)
+    (problem,) = device_problems(loaded(**changed), devices)
     assert f"must equal the number of devices ({devices}); {remedy} (p.yaml:2, p.yaml:3, p.yaml:6)" in str(problem)
     assert "x pipeline_stage" in str(problem)
 
 
 def test_the_right_number_of_devices_is_no_problem():
-    assert wrong_device_number(loaded(parallel={"data_parallel": 2, "model_parallel": 4}), 8) == []
+    assert device_problems(loaded(parallel={"data_parallel": 2, "model_parallel": 4}), 8) == []
 
 
 def test_processes_are_told_how_to_be_started():
-    (problem,) = wrong_device_number(loaded(parallel={"data_parallel": 2, "model_parallel": 2}), 1, started=True)
+    (problem,) = device_problems(loaded(parallel={"data_parallel": 2, "model_parallel": 2}), 1, started=True)
     assert "must equal the number of processes started (1)" in str(problem)
     assert "start them with `msrun --worker_num 4 ...`" in str(problem)
 

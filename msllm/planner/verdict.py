@@ -1,0 +1,190 @@
+"""What a legal strategy amounts to on a cluster: its figures, and what its author should know before devices are booked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msllm.config.sections import ParallelConfig, RunConfig
+from msllm.config.stages import layer_shares, stage_layer_counts
+from msllm.hardware.cluster import Cluster
+from msllm.planner.costs import (
+    bubble_fraction,
+    micro_batch_size,
+    micro_batches,
+    micro_batches_for,
+    recomputed_share,
+    seconds,
+    tensor_parallel_bytes,
+)
+from msllm.planner.groups import Groups, communication_groups
+
+MUCH_IDLE = 0.1
+"""Idle share of a pipeline from which on it is worth a warning."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A strategy that breaks no rule."""
+
+    rows: tuple[tuple[str, str], ...]
+    """(what, value) for people, in reading order."""
+    figures: dict[str, Any]
+    """The same as numbers, for programs."""
+    warnings: tuple[str, ...]
+    """What is legal and yet may not be meant."""
+
+
+def verdict(config: RunConfig, cluster: Cluster) -> Verdict:
+    """Judge a configuration that `load_run_config` accepted on a cluster that has enough devices."""
+    groups = communication_groups(config.parallel_config, cluster)
+    figures = _figures(config, cluster, groups)
+    return Verdict(tuple(_rows(config, cluster, groups, figures)), figures, tuple(_warnings(config, cluster, groups)))
+
+
+def _figures(config: RunConfig, cluster: Cluster, groups: tuple[Groups, ...]) -> dict[str, Any]:
+    parallel = config.parallel_config
+    return {
+        "devices": parallel.device_num,
+        "servers": -(-parallel.device_num // cluster.devices_per_server),
+        "chip": cluster.chip,
+        "hbm_gb": cluster.hbm_gb,
+        "degrees": {name: getattr(parallel, name) for name in ("data_parallel", "model_parallel", "pipeline_stage")},
+        "layers_per_stage": list(stage_layer_counts(config.model.num_hidden_layers, parallel)),
+        "micro_batches": micro_batches(config),
+        "micro_batch_size": micro_batch_size(config),
+        "tokens_per_step": config.training.global_batch_size * config.data.seq_length,
+        "bubble_fraction": bubble_fraction(parallel),
+        "tensor_parallel_bytes": tensor_parallel_bytes(config),
+        "recomputed_share": recomputed_share(config),
+        "groups": {
+            group.axis: {
+                "count": group.count,
+                "size": group.size,
+                "spans_servers": group.spans_servers,
+                "link": group.link.name,
+                "ranks": list(group.ranks),
+            }
+            for group in groups
+        },
+    }
+
+
+def _rows(
+    config: RunConfig, cluster: Cluster, groups: tuple[Groups, ...], figures: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    parallel = config.parallel_config
+    degrees = " x ".join(f"{name} {degree}" for name, degree in figures["degrees"].items())
+    yield "strategy", f"{degrees}{_switches(parallel)}"
+    yield (
+        "devices",
+        f"{parallel.device_num} of {cluster.chip} {cluster.hbm_gb} GB in {_count(figures['servers'], 'server')}",
+    )
+    yield "layers per stage", _layers(config)
+    yield (
+        "batch",
+        f"{config.training.global_batch_size} samples a step = {_count(parallel.data_parallel, 'replica')} x "
+        f"{_count(micro_batches(config), 'micro batch', 'micro batches')} x {micro_batch_size(config)} samples of "
+        f"{config.data.seq_length} tokens",
+    )
+    for group in groups:
+        where = (
+            f"over {group.link.name} between servers" if group.spans_servers else f"over {group.link.name} in a server"
+        )
+        yield f"{group.axis} groups", f"{group.count} of {group.size}, {where}, as ranks {_ranks(group.ranks)}"
+    if parallel.pipeline_stage > 1:
+        yield "pipeline idle", f"{bubble_fraction(parallel):.1%} of a step"
+
+
+def _switches(parallel: ParallelConfig) -> str:
+    names = ("use_seq_parallel", "enable_parallel_optimizer", "vocab_emb_dp")
+    return "".join(f", {name}" for name in names if getattr(parallel, name))
+
+
+def _layers(config: RunConfig) -> str:
+    parallel, number = config.parallel_config, config.model.num_hidden_layers
+    counts = stage_layer_counts(number, parallel)
+    shown = f"{counts[0]} each" if len(set(counts)) == 1 and len(counts) > 1 else " ".join(map(str, counts))
+    if parallel.pp_interleave_num > 1:
+        chunks = " + ".join("/".join(map(str, row)) for row in layer_shares(number, parallel))
+        shown += f" in {parallel.pp_interleave_num} interleaved groups ({chunks})"
+    return shown
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    if len(ranks) <= 4:
+        return " ".join(map(str, ranks))
+    return f"{ranks[0]} {ranks[1]} ... {ranks[-1]}"
+
+
+def _warnings(config: RunConfig, cluster: Cluster, groups: tuple[Groups, ...]) -> Iterator[str]:
+    tensor = next((group for group in groups if group.axis == "model_parallel"), None)
+    if tensor is not None and tensor.spans_servers:
+        yield _tensor_parallel_between_servers(config, cluster, tensor)
+    yield from _pipeline_warnings(config.parallel_config)
+    yield from _optimizer_warnings(config)
+    share = recomputed_share(config)
+    if share:
+        yield f"recompute does the forward pass of {share:.0%} of the layers twice: about {share / 3:.0%} more work a step"
+    if config.parallel_config.model_parallel > 1 and not config.parallel_config.use_seq_parallel:
+        degree = config.parallel_config.model_parallel
+        yield (
+            f"use_seq_parallel is false: true cuts what lies between the tensor-parallel blocks by {degree} too, "
+            "for the same communication"
+        )
+
+
+def _tensor_parallel_between_servers(config: RunConfig, cluster: Cluster, group: Groups) -> str:
+    sent = tensor_parallel_bytes(config)
+    between = seconds(sent, cluster.between, group.size)
+    inside = seconds(sent, cluster.inside, min(group.size, cluster.devices_per_server))
+    layers = max(stage_layer_counts(config.model.num_hidden_layers, config.parallel_config))
+    return (
+        f"model_parallel ({group.size}) spans servers of {cluster.devices_per_server} devices, as ranks "
+        f"{_ranks(group.ranks)}: each device sends {sent / 1e9:.3g} GB for each layer and micro batch over "
+        f"{cluster.between.name}, which is {between / inside:.1f} times slower than {cluster.inside.name} "
+        f"({layers * micro_batches(config) * between:.3g} s a step instead of {layers * micro_batches(config) * inside:.3g}, "
+        f"at peak rates); set model_parallel to a divisor of {cluster.devices_per_server} and use pipeline_stage between "
+        "servers"
+    )
+
+
+def _pipeline_warnings(parallel: ParallelConfig) -> Iterator[str]:
+    idle = bubble_fraction(parallel)
+    if idle > MUCH_IDLE:
+        yield (
+            f"the pipeline idles {idle:.0%} of a step, with {parallel.pipeline_stage} stages and {parallel.micro_batch_num} "
+            f"micro batches; micro_batch_num {micro_batches_for(parallel, MUCH_IDLE)} would bring that to {MUCH_IDLE:.0%}"
+        )
+    if parallel.pipeline_stage == 1 and parallel.micro_batch_num > 1:
+        yield f"micro_batch_num ({parallel.micro_batch_num}) does nothing with pipeline_stage 1"
+
+
+def _optimizer_warnings(config: RunConfig) -> Iterator[str]:
+    """Weights that enable_parallel_optimizer leaves whole without a word."""
+    parallel, model = config.parallel_config, config.model
+    if not parallel.enable_parallel_optimizer:
+        return
+    threshold = parallel.parallel_optimizer_config.parallel_optimizer_threshold
+    vocab_cut = 1 if parallel.vocab_emb_dp else parallel.model_parallel
+    largest_kb = model.vocab_size * model.hidden_size * 4 / vocab_cut / 1024
+    if largest_kb < threshold:
+        yield (
+            f"enable_parallel_optimizer cuts nothing: the embedding has {largest_kb:.0f} KB on a device, below "
+            f"parallel_optimizer_threshold ({threshold})"
+        )
+    first_axes = {"hidden_size": model.hidden_size, "vocab_size": model.vocab_size // vocab_cut}
+    if "intermediate_size" in model.cut_by_model_parallel():
+        first_axes["intermediate_size"] = model.cut_by_model_parallel()["intermediate_size"] // parallel.model_parallel
+    for name, rows in first_axes.items():
+        if rows % parallel.data_parallel:
+            share = f", {rows} on a device," if rows != getattr(model, name) else f" ({rows})"
+            yield (
+                f"enable_parallel_optimizer leaves weights whole whose first axis is {name}{share} as data_parallel "
+                f"({parallel.data_parallel}) does not divide it"
+            )
