@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from msllm import __version__
-from msllm.commands import bench, check, config, data, evaluate, generate, train, weights
+from msllm.commands import bench, check, config, data, evaluate, generate, ranktable, train, weights
 from msllm.errors import InputError, MsllmError
 
 app = typer.Typer(
@@ -48,6 +48,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.add_typer(weights.app, name="weights")
 app.add_typer(bench.app, name="bench")
+app.add_typer(ranktable.app, name="ranktable")
 
 
 def main() -> None:
