@@ -55,9 +55,10 @@ class Picture:
         lines = ["inside a server: the cards' own links (HCCS; PCIe between the halves of a 910A server)"]
         if self.table.super_pods:
             lines.append("inside a super pod: HCCS between servers, by super_device_id")
-        if len(self.table.servers) > 1:
-            beyond = "super pods" if self.table.super_pods else "servers"
-            lines.append(f"between {beyond}: RoCE, card to card over device_ip")
+        if len(self.table.super_pods) > 1:
+            lines.append("between super pods: RoCE, card to card over device_ip")
+        elif len(self.table.servers) > 1 and not self.table.super_pods:
+            lines.append("between servers: RoCE, card to card over device_ip")
         if self.table.clusters:
             lines.append("between clusters: over dpu_ip")
         return lines
@@ -119,9 +120,10 @@ def svg(picture: Picture) -> str:
     parts, top = [], 2 * TITLE
     several = len(picture.table.servers) > 1
     if several:
-        parts.append(f'<rect class="switch" x="{4 * GAP}" y="{top}" width="{width - 8 * GAP}" height="14"/>')
-        beyond = "super pods" if picture.table.super_pods else "servers"
-        parts.append(_text(width / 2, top + 11, f"RoCE between {beyond}", "middle"))
+        parts.append(f'<rect class="switch" x="{2 * GAP}" y="{top}" width="{width - 4 * GAP}" height="14"/>')
+        pods = len(picture.table.super_pods)
+        wire = "RoCE" if not pods else "HCCS of the super pod" if pods == 1 else "HCCS inside a super pod, RoCE between them"
+        parts.append(_text(width / 2, top + 11, wire, "middle"))
         top += 14 + 2 * GAP
     bar = top - 2 * GAP
     for title, servers in picture.groups():
