@@ -176,3 +176,82 @@ class Program:
     def _constant(self, name: str) -> Any:
         """The value of a Constant."""
         return attribute_value(self._nodes[name][0].attribute[0])
+
+
+class Builder:
+    """Appends nodes to a list that will become a graph's; new primitives go to the model. Every method returns a name."""
+
+    def __init__(self, model: Any, nodes: list[Any], scope: str = "Default"):
+        self.model, self.nodes, self.scope = model, nodes, scope
+
+    def constant(self, value: bool | int | tuple[int, ...]) -> str:
+        """A number or a tuple of integers, as operations take for arguments."""
+        node, attribute = self._new_constant()
+        if isinstance(value, tuple):
+            attribute.type = attribute.TUPLE
+            for item in value:
+                attribute.values.add(ints=[item], type=attribute.INT64)
+        else:
+            attribute.type = attribute.BOOL if isinstance(value, bool) else attribute.INT64
+            attribute.i = int(value)
+        return node.name
+
+    def zeros(self, kind: TensorType) -> str:
+        """A constant tensor of zeros, whose bytes are zero in every type."""
+        node, attribute = self._new_constant()
+        attribute.type = attribute.TENSORS
+        attribute.tensors.add(name="value0", dims=kind.shape, data_type=kind.dtype, raw_data=bytes(kind.bytes))
+        return node.name
+
+    def tensor(self, primitive: str, inputs: Sequence[str], kind: TensorType, output: str | None = None) -> str:
+        """A node that gives a tensor out, under the name `output` if that is given."""
+        node, shape = self._new_node(primitive, inputs, output)
+        shape.type = shape.TENSORS
+        shape.tensors.add(dims=kind.shape, data_type=kind.dtype)
+        return node.name
+
+    def tensors(self, primitive: str, inputs: Sequence[str], kinds: Sequence[TensorType]) -> str:
+        """A node that gives a tuple of tensors out."""
+        node, shape = self._new_node(primitive, inputs, None)
+        shape.type = shape.TUPLE
+        for kind in kinds:
+            element = shape.values.add(type=shape.TENSORS)
+            element.tensors.add(dims=kind.shape, data_type=kind.dtype)
+        shape.seq_info.is_dyn_len = False
+        return node.name
+
+    def primitive(self, operation: str, attributes: dict[str, str | int | bool] | None = None) -> str:
+        """A primitive that takes its arguments as attributes, as the collectives and the tuple operations do."""
+        return self._new_primitive(operation, attributes or {}, 1)
+
+    def function(self, operation: str) -> str:
+        """A primitive that takes all its arguments as inputs, as the operations of `mindspore.ops.auto_generate` do."""
+        return self._new_primitive(operation, {}, 2)
+
+    def _new_primitive(self, operation: str, attributes: dict[str, str | int | bool], prim_type: int) -> str:
+        primitive = self.model.primitives.add(op_type=operation, prim_type=prim_type, instance_name=operation)
+        primitive.name = f"{operation}:added_{len(self.model.primitives)}"
+        for name, value in attributes.items():
+            attribute = primitive.attribute.add(name=name)
+            if isinstance(value, str):
+                attribute.type, attribute.s = attribute.STRING, value.encode()
+            else:
+                attribute.type = attribute.BOOL if isinstance(value, bool) else attribute.INT64
+                attribute.i = int(value)
+        return primitive.name
+
+    def _new_constant(self) -> tuple[Any, Any]:
+        from mindspore.train.mind_ir_pb2 import NodeProto
+
+        name = f"added_constant_{len(self.nodes)}"
+        node = NodeProto(name=name, op_type=CONSTANT, output=[name])
+        self.nodes.append(node)
+        return node, node.attribute.add(name="value")
+
+    def _new_node(self, primitive: str, inputs: Sequence[str], output: str | None) -> tuple[Any, Any]:
+        from mindspore.train.mind_ir_pb2 import NodeProto
+
+        name = output or f"added_{len(self.nodes)}"
+        node = NodeProto(name=name, op_type=REFERENCE + primitive, output=[name], input=inputs, domain=self.scope)
+        self.nodes.append(node)
+        return node, node.attribute.add(name="shape")
