@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from msllm.config import parallel_checks
+from msllm.config import framework_checks, parallel_checks
 from msllm.config.messages import nearest
 from msllm.config.origin import Fault, LoadedConfig, Origins
 from msllm.config.remedies import around
@@ -46,6 +46,8 @@ def unsupported_on(loaded: LoadedConfig, device_target: Literal["CPU", "Ascend"]
     faults = [*_precision_on(training, device_target), *_sink_on(training, device_target)]
     if device_target == "CPU":
         faults += parallel_checks.data_parallel_only(config.parallel_config)
+    elif not framework_checks.needs_ascend(training, config.parallel_config):
+        faults += framework_checks.layout(config.parallel_config)
     return loaded.origins.locate(faults)
 
 
@@ -215,6 +217,7 @@ _CHECKS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
     (parallel_checks.tied_under_pipeline, ("model", "parallel_config")),
     (parallel_checks.experts, ("model", "parallel_config")),
     (parallel_checks.parallel_alone, ("parallel_config",)),
+    (framework_checks.layout_of_run, ("training", "parallel_config")),
     (parallel_checks.accumulation, ("training", "parallel_config")),
     (parallel_checks.batch, ("training", "parallel_config")),
     (parallel_checks.recompute_counts, ("model", "parallel_config", "recompute_config")),

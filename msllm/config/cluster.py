@@ -9,9 +9,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from msllm.config.checks import device
+from msllm.config.framework_checks import layout, needs_ascend
 from msllm.config.messages import explain, nearest
 from msllm.config.origin import Fault, Origin, Origins
-from msllm.config.sections import PositiveFloat, PositiveInt, Section, TrainingConfig
+from msllm.config.sections import ParallelConfig, PositiveFloat, PositiveInt, Section, TrainingConfig
 from msllm.config.yaml_text import KeyPath, read_yaml_file, show_key
 from msllm.errors import InputError, Problem
 from msllm.hardware.cluster import Cluster
@@ -116,6 +117,9 @@ def cluster_problems(
         # What training.chip would have said is said by the cluster, so its rules are told with the cluster's line.
         placed = Origins({**origins.given, ("training", "chip"): loaded.origins.of(("cluster", "chip"))})
         problems += placed.locate(device(training.model_copy(update={"chip": cluster.chip})))
+    parallel = sections.get("parallel_config")
+    if isinstance(parallel, ParallelConfig) and not needs_ascend(training, parallel):
+        problems += origins.locate(layout(parallel))
     return problems
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msllm.config.framework_checks import rank_groups
 from msllm.config.sections import ParallelConfig
 from msllm.hardware.cluster import Cluster
 from msllm.hardware.links import Link
@@ -28,20 +29,10 @@ class Groups:
 
 
 def communication_groups(parallel: ParallelConfig, cluster: Cluster) -> tuple[Groups, ...]:
-    """Groups of every axis with a degree above 1. Tensor parallel is innermost, as MindSpore numbers ranks."""
-    tensor, data, stages = parallel.model_parallel, parallel.data_parallel, parallel.pipeline_stage
-    strides = {
-        "model_parallel": (tensor, 1),
-        "data_parallel": (data, tensor),
-        "pipeline_stage": (stages, tensor * data),
-    }
+    """Groups of every axis with a degree above 1, innermost first."""
     found = []
-    for axis, (size, stride) in strides.items():
-        if size == 1:
-            continue
-        first_ranks = [r for r in range(parallel.device_num) if r // stride % size == 0]
-        groups = [tuple(first + i * stride for i in range(size)) for first in first_ranks]
+    for axis, groups in rank_groups(parallel).items():
         spanning = next((ranks for ranks in groups if cluster.spans_servers(ranks)), None)
         link = cluster.between if spanning else cluster.inside
-        found.append(Groups(axis, size, len(groups), spanning or groups[0], spanning is not None, link))
+        found.append(Groups(axis, len(groups[0]), len(groups), spanning or groups[0], spanning is not None, link))
     return tuple(found)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from msllm.config.framework_checks import layout, needs_ascend
 from msllm.config.sections import ParallelConfig, RunConfig
 from msllm.config.stages import layer_shares, stage_layer_counts
 from msllm.hardware.cluster import Cluster
@@ -126,6 +127,8 @@ def _warnings(config: RunConfig, cluster: Cluster, groups: tuple[Groups, ...]) -
     tensor = next((group for group in groups if group.axis == "model_parallel"), None)
     if tensor is not None and tensor.spans_servers:
         yield _tensor_parallel_between_servers(config, cluster, tensor)
+    if not needs_ascend(config.training, config.parallel_config) and list(layout(config.parallel_config)):
+        yield f"{config.parallel_config.device_num} devices are for CPU: MindSpore takes 1, 2, 4 or a multiple of 8 on Ascend"
     yield from _pipeline_warnings(config.parallel_config)
     yield from _optimizer_warnings(config)
     share = recomputed_share(config)

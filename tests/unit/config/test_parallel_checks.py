@@ -112,7 +112,10 @@ def test_a_broken_rule_is_one_fault_with_both_numbers_and_the_remedy(changes, ex
     ("changes", "expected"),
     [
         (
-            {"parallel": {"pipeline_stage": 5, "micro_batch_num": 8}},
+            {
+                "parallel": {"pipeline_stage": 5, "micro_batch_num": 8, "data_parallel": 8},
+                "training": {"global_batch_size": 64},
+            },
             "num_hidden_layers (32) must be divisible by pipeline_stage (5); "
             "set pipeline_stage to one of 1, 2, 4, 8, 16, 32 or set offset to [0, 1, 1, 0, 0]",
         ),
@@ -225,8 +228,9 @@ def test_a_broken_rule_of_a_pipeline_or_of_recomputation(changes, expected):
 
 @given(st.integers(1, 100), st.integers(1, 9), st.integers(1, 4))
 def test_the_offset_that_a_fault_proposes_is_legal(layers, stages, chunks):
-    parallel = {"pipeline_stage": stages, "pp_interleave_num": chunks if stages > 1 else 1, "micro_batch_num": stages}
-    changes = {"model": {"num_hidden_layers": layers}, "training": {"global_batch_size": stages}}
+    parallel = {"data_parallel": 8, "pipeline_stage": stages, "micro_batch_num": stages}
+    parallel["pp_interleave_num"] = chunks if stages > 1 else 1
+    changes = {"model": {"num_hidden_layers": layers}, "training": {"global_batch_size": 8 * stages}}
     for message in messages(**changes, parallel=parallel):
         proposal = message.partition("set offset to ")[2]
         if proposal:

@@ -38,12 +38,6 @@ def test_every_model_file_loads(path):
     assert load(path).model.model_type == path.parents[1].name
 
 
-@pytest.mark.parametrize("parallel", STRATEGIES, ids=lambda path: path.stem)
-def test_every_strategy_loads_with_the_tiny_model(parallel):
-    config = load(ROOT / "models/llama/configs/llama_tiny.yaml", parallel)
-    assert config.parallel_config.data_parallel == int(parallel.stem.removeprefix("tiny_dp"))
-
-
 @pytest.mark.parametrize(
     ("name", "count"),
     [
