@@ -1,0 +1,123 @@
+"""Run the graphs of all ranks as CPU processes under msrun, step by step, and keep all that they compute.
+
+msrun starts this file once per rank; `execute` starts msrun.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from msllm.files import write_atomic
+from msllm.parallel.mesh import Mesh
+from msllm.rehearsal.environment import cpu_environment
+from msllm.rehearsal.rewrite import rewrite
+from msllm.testing.ranks import run_on_ranks
+
+
+def execute(
+    graphs: Sequence[Path], batches: np.ndarray, mesh: Mesh, *, folder: Path, timeout: float = 600.0
+) -> list[Path]:
+    """Run the training step of every rank, each in a process, on the same global batches as a single device would.
+
+    Args:
+        graphs: MindIR of each simulated rank's step, in rank order.
+        batches: int32 (steps, global batch, tokens of a row).
+        mesh: of the strategy; says which rows of a batch a rank reads.
+        folder: for the graphs as they run, batches, answers and logs.
+        timeout: seconds for all.
+
+    Returns:
+        For each rank an .npz of what `record` returns.
+
+    Raises:
+        RunError: a graph cannot run on CPU, a rank failed, or time ran out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, graph in enumerate(graphs):
+        groups = rewrite(graph, folder / f"cpu_{rank}.mindir", rank)
+        job = {"groups": groups, "batches": f"batches_{mesh.data_rank(rank)}.npz"}
+        write_atomic(folder / f"job_{rank}.json", json.dumps(job))
+    for share, rows in enumerate(np.split(batches, mesh.data, axis=1)):
+        save_arrays(folder / f"batches_{share}.npz", {"tokens": rows})
+    answers = [folder / f"answers_{rank}.npz" for rank in range(len(graphs))]
+    for file in answers:
+        file.unlink(missing_ok=True)
+    # run_on_ranks adds to this process's environment; a variable set to nothing is one that is not set.
+    clean = cpu_environment()
+    environment = {name: "" for name in os.environ if name not in clean} | clean
+    run_on_ranks(
+        Path(__file__),
+        [folder.resolve()],
+        ranks=len(graphs),
+        log_dir=folder / "logs",
+        timeout=timeout,
+        cwd=folder,
+        env=environment,
+    )
+    return answers
+
+
+def record(step: Any, batches: np.ndarray) -> dict[str, np.ndarray]:
+    """Call a training step, a TrainStep or its graph, on batch after batch.
+
+    Returns:
+        `<number>/<name>` -> array for the outputs of each call, named as in StepOutput, and the parameters after it; numbers
+        start from 1.
+    """
+    from mindspore import Tensor
+
+    from msllm.training.step import StepOutput
+
+    answers: dict[str, np.ndarray] = {}
+    for number, tokens in enumerate(batches, 1):
+        values = dict(zip(StepOutput._fields, step(Tensor(tokens)))) | {p.name: p for p in step.get_parameters()}
+        # Copies, as the arrays that MindSpore gives out share the memory of the parameters that the next step updates.
+        answers |= {f"{number}/{name}": _array(value).copy() for name, value in values.items()}
+    return answers
+
+
+def _array(value: Any) -> np.ndarray:
+    """A Tensor, or a number that the compiler knew."""
+    return value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+
+
+def save_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write an .npz whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_atomic(file, buffer.getvalue())
+
+
+def load_arrays(file: Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz."""
+    with np.load(file) as arrays:
+        return dict(arrays)
+
+
+def _run_rank(folder: Path) -> None:
+    """What each process does. Groups are created in the same order everywhere, as each creation waits for its members."""
+    import mindspore as ms
+    from mindspore import communication, nn
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_device("CPU")
+    communication.init()
+    rank = communication.get_rank()
+    job = json.loads((folder / f"job_{rank}.json").read_text())
+    for name, ranks in sorted(job["groups"].items()):
+        communication.create_group(name, ranks)
+    step = nn.GraphCell(ms.load(str(folder / f"cpu_{rank}.mindir")))
+    tokens = load_arrays(folder / job["batches"])["tokens"]
+    save_arrays(folder / f"answers_{rank}.npz", record(step, tokens))
+
+
+if __name__ == "__main__":
+    _run_rank(Path(sys.argv[1]))
