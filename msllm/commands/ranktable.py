@@ -339,14 +339,18 @@ def show(
 
 def _strategy(parallel: Path) -> Strategy:
     """Where `parallel_config:` of a file puts every rank."""
-    from msllm.config.load import read_run_config
+    from msllm.config.load import STRATEGY_SECTIONS, read_run_config
+    from msllm.config.yaml_text import read_yaml_file
     from msllm.parallel.mesh import Mesh
     from rank_tables.layout import Coordinate, Strategy
 
     reading = read_run_config([], parallel, [], {})
     config = reading.sections.get("parallel_config")
-    # The sections that a strategy leaves out are no fault here: only what stands in the file is.
-    problems = [problem for problem in reading.problems if problem.file is not None]
+    # Only parallel_config places ranks: that a run's other sections are not here, or not whole, is no fault.
+    tree = read_yaml_file(parallel, [])
+    others = set(STRATEGY_SECTIONS) - {"parallel_config"}
+    elsewhere = {line for key, line in tree.lines.items() if key[0] in others} if tree else set()
+    problems = [problem for problem in reading.problems if problem.file is not None and problem.line not in elsewhere]
     if problems or config is None:
         raise InputError(problems or reading.problems)
     mesh = Mesh.from_config(config)

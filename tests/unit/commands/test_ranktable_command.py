@@ -176,6 +176,13 @@ def test_show_lays_out_a_strategy_with_tensor_parallel_innermost_and_stages_oute
     assert shown["crossings"] == []
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "parallel_configs").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_shipped_strategy_can_be_laid_out(file):
+    """A strategy without a run around it: the training: section in some of them is not whole, and need not be."""
+    placed = ranktable._strategy(file)
+    assert len(placed.coordinates) == placed.data * placed.tensor * placed.stages
+
+
 def test_show_warns_where_tensor_parallel_leaves_a_server_and_says_that_no_order_helps(run, strategy):
     code, out, _ = run("show", TWO, "-p", strategy(model_parallel=16), "--order")
     assert code == 0
