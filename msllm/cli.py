@@ -1,19 +1,25 @@
 """The command `msllm`: puts the command groups together and turns errors into messages and exit codes.
 
 Exit codes: 0 fine, 1 the run failed, 2 the input is wrong, 130 stopped with Ctrl-C. Importing this module imports no
-MindSpore; commands import what they need when they run.
+MindSpore; commands import what they need when they run. With `--json`, an error is a JSON document on stdout too.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 
 from msllm import __version__
 from msllm.commands import bench, check, config, data, evaluate, generate, ranktable, train, weights
-from msllm.errors import InputError, MsllmError
+from msllm.commands.options import print_json
+from msllm.errors import InputError, MsllmError, Problem
+
+STOPPED = 130
+"""What a shell gives a command that Ctrl-C (SIGINT) ended."""
 
 app = typer.Typer(
     name="msllm",
@@ -56,25 +62,43 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        _report([str(problem) for problem in error.problems])
-        sys.exit(error.exit_code)
+        _fail(error.exit_code, error.problems)
     except MsllmError as error:
-        _report([str(error)])
-        sys.exit(error.exit_code)
+        _fail(error.exit_code, [Problem(str(error))])
     except KeyboardInterrupt:
-        _report(["stopped by Ctrl-C"])
-        sys.exit(130)
+        _fail(STOPPED, [Problem("stopped by Ctrl-C")])
     except OSError as error:
-        what = error.strerror or str(error)
-        _report([f"{error.filename}: {what}" if error.filename else what])
-        sys.exit(1)
+        _fail(1, [Problem(error.strerror or str(error), error.filename)])
+    except SystemExit as stop:
+        # Typer has shown wrong usage itself; it says nothing of Ctrl-C.
+        usage = getattr(stop.__context__, "format_message", None)
+        if usage is not None:
+            _print_error(int(stop.code or 0), [Problem(usage())])
+        elif stop.code == STOPPED:
+            _fail(STOPPED, [Problem("stopped by Ctrl-C")])
+        raise
 
 
-def _report(messages: list[str]) -> None:
+def _fail(code: int, problems: Sequence[Problem]) -> NoReturn:
+    """Say what is wrong, and end the process."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    for message in messages:
+    for problem in problems:
         # Text, not a string: what a user wrote may hold [brackets], which rich would take for markup.
-        console.print(Text.assemble(("error: ", "bold red"), message))
+        console.print(Text.assemble(("error: ", "bold red"), str(problem)))
+    _print_error(code, problems)
+    sys.exit(code)
+
+
+def _print_error(code: int, problems: Sequence[Problem]) -> None:
+    """The error as the one JSON document that `--json` promises; nothing without `--json`.
+
+    Asked of the arguments themselves, because wrong usage ends a command before its options are read.
+    """
+    options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    if "--json" not in options:
+        return
+    with suppress(BrokenPipeError):
+        print_json({"error": {"exit_code": code, "problems": [problem.to_dict() for problem in problems]}})

@@ -25,6 +25,10 @@ class Problem:
         where = f"{self.file}:{self.line}" if self.line else str(self.file)
         return f"{where}: {self.message}"
 
+    def to_dict(self) -> dict[str, str | int | None]:
+        """For JSON."""
+        return {"message": self.message, "file": None if self.file is None else str(self.file), "line": self.line}
+
 
 class MsllmError(Exception):
     """What every error of ours is; `exit_code` is what the process ends with."""

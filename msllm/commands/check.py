@@ -46,8 +46,7 @@ def check(
     if problems:
         if not as_json:
             raise InputError(problems)
-        places = [{"message": p.message, "file": p.file and str(p.file), "line": p.line} for p in problems]
-        print_json({"legal": False, "violations": places})
+        print_json({"legal": False, "violations": [problem.to_dict() for problem in problems]})
         raise typer.Exit(InputError.exit_code)
 
     from msllm.config.sections import RunConfig

@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from msllm import __version__
-from msllm.cli import main
+from msllm.cli import app, main
 
 ROOT = Path(__file__).parents[2]
 TINY = str(ROOT / "models/llama/configs/llama_tiny.yaml")
@@ -129,3 +131,81 @@ assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def commands_with_json() -> list[tuple[str, ...]]:
+    """Every command that has --json, as the words that call it."""
+    found = []
+
+    def walk(command: Any, words: tuple[str, ...]) -> None:
+        for name, below in getattr(command, "commands", {}).items():
+            walk(below, (*words, name))
+        if any("--json" in parameter.opts for parameter in command.params):
+            found.append(words)
+
+    walk(typer.main.get_command(app), ())
+    return found
+
+
+@pytest.mark.parametrize("words", commands_with_json(), ids=" ".join)
+def test_wrong_usage_of_any_command_is_one_json_document_where_asked(run, words):
+    code, out, err = run(*words, "--json", "--nonsense")
+    error = json.loads(out)["error"]
+    assert (code, error["exit_code"]) == (2, 2)
+    assert [(p["file"], p["line"]) for p in error["problems"]] == [(None, None)]
+    assert "--nonsense" in error["problems"][0]["message"]
+    assert "--nonsense" in err
+    assert run(*words, "--nonsense")[:2] == (2, "")
+
+
+WRONG = {
+    ("config", "show"): ["-c", "none.yaml"],
+    ("config", "import-mindformers"): ["none.yaml", "-o", "o.yaml"],
+    ("data", "convert"): ["-i", "none", "--tokenizer", "none.model", "--seq-length", "8", "-o", "o"],
+    ("data", "train-tokenizer"): ["-i", "none", "--vocab-size", "300", "-o", "o.model"],
+    ("data", "inspect"): ["none"],
+    ("data", "verify"): ["none"],
+    ("train",): ["-c", "none.yaml", "-o", "run"],
+    ("evaluate",): ["-k", "none"],
+    ("generate",): ["-k", "none", "--prompt", "a"],
+    ("weights", "check"): ["none"],
+    ("weights", "export"): ["none", "-o", "o"],
+    ("bench", "step"): ["-c", "none.yaml"],
+    ("bench", "data"): ["-c", "none.yaml"],
+    ("ranktable", "generate"): ["--hosts", "none.txt", "--device-ips", "10.0.0.1", "-o", "o.json"],
+    ("ranktable", "merge"): ["none.json", "none2.json", "-o", "o.json"],
+    ("ranktable", "show"): ["none.json"],
+    ("ranktable", "diff"): ["none.json", "none2.json"],
+}
+
+
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_wrong_input_of_any_command_is_one_json_document_where_asked(run, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*words, *WRONG[words], "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["exit_code"]) == (2, 2)
+    assert len(err.splitlines()) == len(error["problems"])
+    for line, problem in zip(err.splitlines(), error["problems"]):
+        assert sorted(problem) == ["file", "line", "message"]
+        assert line.endswith(problem["message"])
+        assert problem["file"] is None or problem["file"] in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_json_of_an_error_has_its_place(run, tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("\nmodle: {}\n")
+    _, out, _ = run("config", "show", "-c", TINY, "-c", str(path), "--json")
+    problem = {"message": "unknown section modle; did you mean model?", "file": str(path), "line": 2}
+    assert json.loads(out) == {"error": {"exit_code": 2, "problems": [problem]}}
+
+
+def test_ctrl_c_is_one_line_and_a_json_document_where_asked(run, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("msllm.commands.config.load_from_options", stop)
+    code, out, err = run("config", "show", "-c", TINY, "--json")
+    assert (code, err) == (130, "error: stopped by Ctrl-C\n")
+    assert json.loads(out)["error"]["exit_code"] == 130
