@@ -86,7 +86,7 @@ def _rows(
     yield (
         "batch",
         f"{config.training.global_batch_size} samples a step = {_count(parallel.data_parallel, 'replica')} x "
-        f"{_count(micro_batches(config), 'micro batch', 'micro batches')} x {micro_batch_size(config)} samples of "
+        f"{_count(micro_batches(config), 'micro batch', 'micro batches')} x {_count(micro_batch_size(config), 'sample')} of "
         f"{config.data.seq_length} tokens",
     )
     for group in groups:

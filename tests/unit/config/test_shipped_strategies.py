@@ -12,6 +12,7 @@ from msllm.config.checks import wrong_device_number
 from msllm.config.load import load_run_config
 from msllm.config.origin import LoadedConfig
 from msllm.hardware.cluster import usual_cluster
+from msllm.planner.costs import micro_batch_size, micro_batches
 from msllm.planner.verdict import verdict
 from msllm.registry import MODEL_CONFIGS
 
@@ -89,3 +90,18 @@ def test_the_command_in_a_strategys_head_names_its_own_files(path: Path):
     words = command(path)
     assert options(words, "--parallel") == [f"parallel_configs/{path.name}"]
     assert options(words, "--config") == [str(model_of(path).relative_to(ROOT))]
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README_CN.md"])
+def test_the_tables_list_every_strategy_with_its_batch(readme: str):
+    rows = [line.strip("| ").split(" | ") for line in (ROOT / "parallel_configs" / readme).read_text().splitlines()]
+    listed = {row[0][1:].partition("]")[0]: row[1:] for row in rows if row[0].startswith("[") and len(row) > 1}
+    assert sorted(listed) == sorted(path.stem for path in STRATEGIES)
+    for path in STRATEGIES:
+        config = load(path, model_of(path)).config
+        devices, *rest = listed[path.stem]
+        assert int(devices) == config.parallel_config.device_num
+        if not path.stem.startswith("tiny"):
+            assert int(rest[0]) == config.training.global_batch_size
+            assert rest[1] == f"{micro_batches(config)} x {micro_batch_size(config)}"
+            assert (rest[2] == "ZeRO") is config.parallel_config.enable_parallel_optimizer
