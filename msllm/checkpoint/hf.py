@@ -207,11 +207,13 @@ def export_folder(
     dtype: str = "float32",
     max_shard_bytes: int = MAX_SHARD_BYTES,
     on_tensor: Callable[[int], None] = lambda nbytes: None,
+    others: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write a folder that `from_pretrained` reads; it appears whole or not at all.
 
     `config` is the content of config.json without the dtype, `weights` our parameters by name. A tensor larger than
     `max_shard_bytes` has a shard for itself. `on_tensor` is called with the bytes of each tensor before it is written.
+    `others` are further files by name: those of the tokenizer.
     Import and export in the dtype of the files give the same bits back.
 
     InputError: the folder exists, weights missing, unexpected, of another shape, or too large for `dtype`.
@@ -222,6 +224,8 @@ def export_folder(
     try:
         with new_directory(path) as folder:
             _write_folder(folder, config, weight_map, weights, dtype, max_shard_bytes, on_tensor)
+            for name, content in (others or {}).items():
+                (folder / name).write_bytes(content)
     except OSError as error:
         raise RunError(f"{path}: cannot be written: {error.strerror or error}") from error
 

@@ -28,8 +28,6 @@ def evaluate(
 
     Example: msllm evaluate --checkpoint runs/a --dataset data/validation
     """
-    import json
-
     from msllm.data.dataset import check_dataset
     from msllm.data.manifest import read_manifest
     from msllm.data.sampler import RankShare, SampleOrder
@@ -40,7 +38,7 @@ def evaluate(
         raise InputError(Problem("was trained without data.eval_dataset; give one with --dataset", trained.path))
     manifest = read_manifest(folder)
     check_dataset(manifest, trained.config.data, trained.config.model)
-    wanted = json.loads((trained.path / "state.json").read_text())["dataset"]["tokenizer"]
+    wanted = trained.tokenizer_fingerprint
     if manifest.tokenizer.fingerprint != wanted:
         raise InputError(
             Problem(

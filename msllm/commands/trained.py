@@ -11,6 +11,8 @@ import typer
 from msllm.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from msllm.config.sections import RunConfig
     from msllm.data.tokenizer import Tokenizer
 
@@ -35,6 +37,10 @@ class Trained:
     """The configuration that it was trained with."""
     tokenizer_file: Path | None
     """The tokenizer that the run's folder holds, if any."""
+    tokenizer_fingerprint: str
+    """sha256 of the tokenizer that its data was made with."""
+    eod_id: int
+    """Id that ends a document in its data."""
 
     @property
     def step(self) -> int:
@@ -50,6 +56,8 @@ def find_trained(path: Path) -> Trained:
     Raises:
         InputError: neither a run nor a checkpoint, or none that is whole.
     """
+    import json
+
     from msllm.checkpoint.state import damage_of, newest_good
     from msllm.commands.options import load_from_options
     from msllm.training.run_directory import RunDirectory
@@ -69,20 +77,27 @@ def find_trained(path: Path) -> Trained:
             typer.echo(f"warning: passed over a damaged checkpoint: {problem}", err=True)
         path = found
     config = load_from_options([path / "config.yaml"]).config
-    return Trained(path, config, RunDirectory(run).tokenizer_file())
+    data = json.loads((path / "state.json").read_text())["dataset"]
+    return Trained(path, config, RunDirectory(run).tokenizer_file(), data["tokenizer"], data["eod_id"])
+
+
+def load_weights(trained: Trained) -> dict[str, np.ndarray]:
+    """Name -> weight, float32; no optimizer state."""
+    from safetensors.numpy import load_file
+
+    return load_file(trained.path / "model.safetensors")
 
 
 def load_model(trained: Trained) -> Any:
     """The network with the checkpoint's weights, in Graph mode on the device that this machine has. Precision float32."""
     import mindspore as ms
-    from safetensors.numpy import load_file
 
     from msllm.parallel.world import resolve_device_target
     from msllm.registry import build_model
     from msllm.training.amp import apply_amp
     from msllm.training.build import set_tensors
 
-    weights = load_file(trained.path / "model.safetensors")
+    weights = load_weights(trained)
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_device(resolve_device_target("auto"))
     model = apply_amp(build_model(trained.config.model), "O0", "float32")
@@ -96,16 +111,13 @@ def load_tokenizer_of(trained: Trained, given: Path | None) -> Tokenizer:
     Raises:
         InputError: none is there, or `given` has another fingerprint or more ids than the model.
     """
-    import json
-
     from msllm.data.tokenizer import load_tokenizer
 
     path = given or trained.tokenizer_file
     if path is None:
         raise InputError(Problem("the run's folder holds no tokenizer; give one with --tokenizer", trained.path))
-    tokenizer = load_tokenizer(path)
-    state = json.loads((trained.path / "state.json").read_text())
-    wanted = state["dataset"]["tokenizer"]
+    tokenizer = load_tokenizer(path, trained.eod_id)
+    wanted = trained.tokenizer_fingerprint
     if tokenizer.fingerprint != wanted:
         raise InputError(
             Problem(
@@ -114,5 +126,4 @@ def load_tokenizer_of(trained: Trained, given: Path | None) -> Tokenizer:
                 trained.path,
             )
         )
-    tokenizer.eod_id = state["dataset"]["eod_id"]
     return tokenizer

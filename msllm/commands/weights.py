@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from msllm.commands.options import AsJson, print_json
-from msllm.commands.trained import find_trained
+from msllm.commands.trained import Checkpoint, Trained, find_trained, load_tokenizer_of, load_weights
 from msllm.errors import InputError, Problem
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from msllm.config.sections import ModelConfig, RunConfig
+    from msllm.config.sections import ModelConfig
 
 app = typer.Typer(help="Check Hugging Face weights and write ours in that form.", no_args_is_help=True)
 
@@ -98,32 +98,37 @@ def read_pretrained(
 
 @app.command()
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="A run's folder (its newest good checkpoint) or a checkpoint's.")],
+    checkpoint: Checkpoint,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write; must not exist.")],
     dtype: Annotated[Dtype, typer.Option(help="Dtype of the files; float32 keeps every bit.")] = Dtype.float32,
     max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest file, as 500MB or 5GB.")] = "5GB",
+    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer, where the run's folder holds none.")] = None,
     bos_token_id: Annotated[int | None, typer.Option(help="Id of the token that begins a text, if any.")] = None,
-    eos_token_id: Annotated[int | None, typer.Option(help="Id of the token that ends a text.")] = None,
+    eos_token_id: Annotated[
+        int | None, typer.Option(help="Id of the token that ends a text; left out: the data's end of document.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint's weights as a folder that transformers' from_pretrained reads.
+    """Write a checkpoint's weights and tokenizer as a folder that transformers' from_pretrained reads.
 
-    Example: msllm weights export runs/a/checkpoints/step_00000200 --output hf/a --dtype bfloat16
+    Example: msllm weights export --checkpoint runs/a --output hf/a --dtype bfloat16
     """
     from msllm.checkpoint.hf import export_folder
-    from msllm.commands.options import load_from_options
     from msllm.registry import config_to_hf, weight_map
 
     limit = parse_size(max_shard_size)
-    if (checkpoint / "checkpoints").is_dir():
-        checkpoint = find_trained(checkpoint).path
-    weights = checkpoint_weights(checkpoint)
-    config: RunConfig = load_from_options([checkpoint / "config.yaml"]).config
-    content = config_to_hf(config.model) | {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
+    trained = find_trained(checkpoint)
+    files = _tokenizer_files(trained, tokenizer)
+    weights = load_weights(trained)
+    model = trained.config.model
+    if eos_token_id is None:
+        eos_token_id = trained.eod_id
+    content = config_to_hf(model) | {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id}
     width = 4 if dtype is Dtype.float32 else 2
     with progress_bar("exporting", width * sum(array.size for array in weights.values()), as_json) as advance:
-        export_folder(output, content, weight_map(config.model), weights, dtype.value, limit, advance)
+        export_folder(output, content, weight_map(model), weights, dtype.value, limit, advance, files)
     summary: dict[str, Any] = {
+        "checkpoint": str(trained.path),
         "output": str(output),
         "dtype": dtype.value,
         "files": sorted(file.name for file in output.iterdir()),
@@ -135,18 +140,14 @@ def export(
         typer.echo(f"wrote {output}: {len(summary['files'])} files, {summary['bytes']:,} bytes, {dtype.value}")
 
 
-def checkpoint_weights(checkpoint: Path) -> dict[str, np.ndarray]:
-    """The weights of a training state by name, after every byte of the state was checked; no optimizer state."""
-    from safetensors.numpy import load_file
+def _tokenizer_files(trained: Trained, given: Path | None) -> dict[str, bytes]:
+    """The tokenizer in Hugging Face's form; nothing, and a note, where the run's folder holds none."""
+    from msllm.data.hf_tokenizer import hf_files
 
-    from msllm.checkpoint.state import damage_of
-
-    if not checkpoint.is_dir():
-        raise InputError(Problem("no such checkpoint folder", checkpoint))
-    damage = damage_of(checkpoint)
-    if damage:
-        raise InputError([Problem(text, checkpoint) for text in damage])
-    return load_file(checkpoint / "model.safetensors")
+    if given is None and trained.tokenizer_file is None:
+        typer.echo("note: the run's folder holds no tokenizer, so none is written; give one with --tokenizer", err=True)
+        return {}
+    return hf_files(load_tokenizer_of(trained, given), trained.config.model.max_position_embeddings)
 
 
 @contextmanager

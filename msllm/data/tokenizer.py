@@ -80,8 +80,10 @@ class Tokenizer(ABC):
     def token(self, index: int) -> str:
         """Name of a token, "" where the id has none."""
 
-    def _set_eod(self, eod_token: str | None, default: int | None, hint: str) -> None:
-        if eod_token is not None:
+    def _set_eod(self, eod_token: str | int | None, default: int | None, hint: str) -> None:
+        if isinstance(eod_token, int):
+            self.eod_id = eod_token
+        elif eod_token is not None:
             found = self.id_of(eod_token)
             if found is None:
                 raise InputError(
@@ -99,7 +101,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     type = "sentencepiece"
 
-    def __init__(self, path: Path, eod_token: str | None = None):
+    def __init__(self, path: Path, eod_token: str | int | None = None):
         from sentencepiece import SentencePieceProcessor
 
         super().__init__(path)
@@ -156,7 +158,7 @@ class HuggingFaceTokenizer(Tokenizer):
     type = "huggingface"
     segment_chars = 1_000_000
 
-    def __init__(self, path: Path, eod_token: str | None = None):
+    def __init__(self, path: Path, eod_token: str | int | None = None):
         from tokenizers import Tokenizer as Library
 
         super().__init__(path)
@@ -208,12 +210,12 @@ class HuggingFaceTokenizer(Tokenizer):
         return bool(np.array_equal(whole, np.concatenate([first, second[len(mark) :]])))
 
 
-def load_tokenizer(path: str | Path, eod_token: str | None = None) -> Tokenizer:
+def load_tokenizer(path: str | Path, eod_token: str | int | None = None) -> Tokenizer:
     """Load a tokenizer from its file, or from a folder: a dataset, or one that holds one tokenizer file.
 
     Args:
         path: SentencePiece `.model`, Hugging Face `tokenizer.json`, or a folder.
-        eod_token: name of the token that ends a document; None takes the tokenizer's own (of a dataset: the one used).
+        eod_token: name or id of the token that ends a document; None takes the tokenizer's own (of a dataset: the one used).
 
     Raises:
         InputError: no such file, not a tokenizer, or no token that ends a document.
@@ -232,10 +234,11 @@ def load_tokenizer(path: str | Path, eod_token: str | None = None) -> Tokenizer:
     return SentencePieceTokenizer(path, eod_token)
 
 
-def _load_from_folder(folder: Path, eod_token: str | None) -> Tokenizer:
+def _load_from_folder(folder: Path, eod_token: str | int | None) -> Tokenizer:
     if (folder / MANIFEST_NAME).exists():
         manifest = read_manifest(folder)
-        tokenizer = load_tokenizer(folder / manifest.tokenizer.file, eod_token or manifest.options.eod_token)
+        eod_token = manifest.options.eod_token if eod_token is None else eod_token
+        tokenizer = load_tokenizer(folder / manifest.tokenizer.file, eod_token)
         if tokenizer.fingerprint != manifest.tokenizer.fingerprint:
             raise InputError(Problem("is not the tokenizer that made this dataset: its sha256 differs", tokenizer.path))
         return tokenizer

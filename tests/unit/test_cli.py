@@ -169,7 +169,7 @@ WRONG = {
     ("evaluate",): ["-k", "none"],
     ("generate",): ["-k", "none", "--prompt", "a"],
     ("weights", "check"): ["none"],
-    ("weights", "export"): ["none", "-o", "o"],
+    ("weights", "export"): ["-k", "none", "-o", "o"],
     ("bench", "step"): ["-c", "none.yaml"],
     ("bench", "data"): ["-c", "none.yaml"],
     ("ranktable", "generate"): ["--hosts", "none.txt", "--device-ips", "10.0.0.1", "-o", "o.json"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +22,15 @@ def run_folder(tmp_path) -> Path:
     config = load_run_config([TINY], None, [], MODEL_CONFIGS).config
     for step in (3, 7):
         arrays = {"weight": np.full(4, step, np.float32)}
-        save_state(tmp_path / "run/checkpoints", step, TrainingState(arrays, {}, {"step": step}), config)
+        state = {"step": step, "dataset": {"tokenizer": sha256(b"x").hexdigest(), "eod_id": 2}}
+        save_state(tmp_path / "run/checkpoints", step, TrainingState(arrays, {}, state), config)
     return tmp_path / "run"
 
 
 def test_a_runs_folder_stands_for_its_newest_checkpoint(run_folder):
     trained = find_trained(run_folder)
     assert (trained.step, trained.tokenizer_file) == (7, None)
+    assert (trained.tokenizer_fingerprint, trained.eod_id) == (sha256(b"x").hexdigest(), 2)
     assert trained.config.model.model_type == "llama"
 
 

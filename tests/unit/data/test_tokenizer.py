@@ -156,7 +156,7 @@ def test_no_end_of_document_token(tmp_path: Path, documents: list[str]) -> None:
     path = train(tmp_path / "m.model", documents, model_type="bpe", vocab_size=300, eos_id=-1)
     with pytest.raises(InputError, match="--eod-token"):
         load_tokenizer(path)
-    assert load_tokenizer(path, eod_token="<s>").eod_id == 1
+    assert load_tokenizer(path, eod_token="<s>").eod_id == load_tokenizer(path, eod_token=1).eod_id == 1
     with pytest.raises(InputError, match="has no token '<nothing>'"):
         load_tokenizer(path, eod_token="<nothing>")
 
