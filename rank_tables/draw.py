@@ -122,7 +122,13 @@ def svg(picture: Picture) -> str:
     if several:
         parts.append(f'<rect class="switch" x="{2 * GAP}" y="{top}" width="{width - 4 * GAP}" height="14"/>')
         pods = len(picture.table.super_pods)
-        wire = "RoCE" if not pods else "HCCS of the super pod" if pods == 1 else "HCCS inside a super pod, RoCE between them"
+        wire = (
+            "RoCE"
+            if not pods
+            else "HCCS of the super pod"
+            if pods == 1
+            else "HCCS inside a super pod, RoCE between them"
+        )
         parts.append(_text(width / 2, top + 11, wire, "middle"))
         top += 14 + 2 * GAP
     bar = top - 2 * GAP

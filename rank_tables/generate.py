@@ -155,7 +155,7 @@ def _server(host: Host, said: Collected | None, wanted: Wanted, problems: list[P
                 more[key] = _at(host, f"{key}s", values, position, len(ips), problems)
             elif host.cluster is not None and key == "numa_id":
                 more[key] = ""
-        devices.append(Device(number, ip, 0, more))
+        devices.append(Device(number, ip, position, more))
     server_more = {"server_ip": host.server_id} if host.cluster is not None else {}
     return Server(host.server_id, tuple(devices), {**server_more, "host_nic_ip": "reserve"})
 
@@ -224,9 +224,16 @@ def _groups(
     return tuple(Group(name, tuple(ids), more.get(name, {})) for name, ids in members.items())
 
 
+def require_folder(output: Path) -> None:
+    """InputError where the folder that a file is to be written to does not exist."""
+    if not output.parent.is_dir():
+        raise InputError(Problem(f"the folder {output.parent} does not exist; make it, or write elsewhere", output))
+
+
 def write_table(table: RankTable, output: Path, overwrite: bool) -> None:
     """Write a table whole or not at all; InputError where another file is there and may not be replaced."""
     text = table.to_text()
+    require_folder(output)
     if output.is_dir():
         raise InputError(Problem("is a folder; give the name of a file", output))
     if output.exists() and not overwrite and output.read_text(encoding="utf-8", errors="replace") != text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,10 +63,15 @@ class _Reader:
 
     def __init__(self, text: str):
         self.text = text
+        self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def place(self, at: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1."""
+        line = bisect_right(self.line_starts, at)
+        return line, at - self.line_starts[line - 1] + 1
 
     def error(self, message: str, at: int) -> JsonError:
-        line = self.text.count("\n", 0, at) + 1
-        return JsonError(message, line, at - self.text.rfind("\n", 0, at))
+        return JsonError(message, *self.place(at))
 
     def show(self, at: int) -> str:
         if at >= len(self.text):
@@ -78,8 +84,7 @@ class _Reader:
         return match.end() if match else at
 
     def node(self, value: Any, at: int, **more: Any) -> Node:
-        place = self.error("", at)
-        return Node(value, place.line, place.column, **more)
+        return Node(value, *self.place(at), **more)
 
     def value(self, at: int, depth: int) -> tuple[Node, int]:
         if depth > MAX_DEPTH:
@@ -177,7 +182,7 @@ class _Reader:
             if self.text[here : here + 1] != '"':
                 raise self.error(f'expected a key in double quotes, as "rank_id", got {self.show(here)}', here)
             key, end = self.string(here)
-            line = self.error("", here).line
+            line, _ = self.place(here)
             if key in items:
                 repeated.append((key, line))
             end = self.skip(end)
@@ -202,10 +207,10 @@ class _Reader:
             return following, False
         opening = self.text[opened]
         if not mark:
-            place = self.error("", opened)
-            message = f"the file ends, but {opening!r} of line {place.line}, column {place.column} is still open"
+            line, column = self.place(opened)
+            message = f"the file ends, but {opening!r} of line {line}, column {column} is still open"
             raise self.error(message, here)
         if mark in "]}":
-            raise self.error(f"{mark!r} does not close {opening!r} of line {self.error('', opened).line}", here)
+            raise self.error(f"{mark!r} does not close {opening!r} of line {self.place(opened)[0]}", here)
         # The comma belongs behind the element before, which is often the end of the line above.
         raise self.error(f"a comma is missing here, before {self.show(here)}", end)

@@ -12,7 +12,7 @@ from rank_tables.table import Group, RankTable, in_rank_order
 
 
 def merge(paths: Sequence[Path]) -> Generated:
-    """One table of all servers, ranks by dictionary order of server_id and device_id; one table alone is numbered anew.
+    """One table of all servers, ranks in blocks by dictionary order of server_id; one table alone is numbered anew.
 
     Raises:
         InputError: with every fault of every file but its rank ids, and with what does not fit between them.

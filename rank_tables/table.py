@@ -143,11 +143,14 @@ def from_document(document: Mapping[str, Any]) -> RankTable:
 
 
 def in_rank_order(servers: tuple[Server, ...]) -> tuple[Server, ...]:
-    """Servers by dictionary order of server_id, devices by device_id, ranks from 0: the numbering that MindSpore asks for."""
+    """Ranks from 0 in blocks by dictionary order of server_id, as MindSpore asks for; inside a server their order stays.
+
+    Devices of the same rank, as merged tables have them, come by device_id.
+    """
     ordered, rank = [], 0
     for server in sorted(servers, key=lambda server: server.server_id):
         devices = []
-        for device in sorted(server.devices, key=lambda device: device.device_id):
+        for device in sorted(server.devices, key=lambda device: (device.rank_id, device.device_id)):
             devices.append(Device(device.device_id, device.device_ip, rank, device.more))
             rank += 1
         ordered.append(Server(server.server_id, tuple(devices), server.more))

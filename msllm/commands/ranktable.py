@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from msllm.commands.options import AsJson, ParallelFile, print_json
+from msllm.commands.placed import placed_ranks
 from msllm.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from rank_tables.generate import Generated
     from rank_tables.hosts import HostFile
-    from rank_tables.layout import Strategy
     from rank_tables.sources import Collected
     from rank_tables.table import RankTable
 
@@ -179,6 +179,10 @@ def _read_hosts(path: Path) -> HostFile:
 
     problems: list[Problem] = []
     tree = read_yaml_file(path, problems)
+    if tree is None:
+        problems.append(
+            Problem("a host file holds hosts: at the top, as rank_tables/examples/hosts_a3.yaml does", path)
+        )
     if tree is None or problems:
         raise InputError(problems)
     return from_mapping(tree.values, tree.lines, path)
@@ -302,14 +306,17 @@ def show(
     from msllm.files import write_atomic
     from rank_tables import draw
     from rank_tables.check import read_table
+    from rank_tables.generate import require_folder
     from rank_tables.layout import crossings, propose_order, require_fit
 
     if order and parallel is None:
         raise InputError("--order needs --parallel FILE: the strategy whose tensor parallel is kept inside servers")
-    if output is not None and output.suffix not in (".svg", ".html"):
-        raise InputError(f"--output {output}: the name must end in .svg or .html")
+    if output is not None:
+        if output.suffix not in (".svg", ".html"):
+            raise InputError(f"--output {output}: the name must end in .svg or .html")
+        require_folder(output)
     read = read_table(table, accept_numbering=order)
-    strategy = _strategy(parallel) if parallel is not None else None
+    strategy = placed_ranks(parallel) if parallel is not None else None
     crossing, proposal = [], None
     if strategy is not None:
         require_fit(read, strategy)
@@ -335,29 +342,6 @@ def show(
         typer.echo(remark)
     for server_id, device_id, now, then in proposal.moves if proposal else ():
         typer.echo(f"  device {device_id} of {server_id}: rank {now} -> {then}")
-
-
-def _strategy(parallel: Path) -> Strategy:
-    """Where `parallel_config:` of a file puts every rank."""
-    from msllm.config.load import STRATEGY_SECTIONS, read_run_config
-    from msllm.config.yaml_text import read_yaml_file
-    from msllm.parallel.mesh import Mesh
-    from rank_tables.layout import Coordinate, Strategy
-
-    reading = read_run_config([], parallel, [], {})
-    config = reading.sections.get("parallel_config")
-    # Only parallel_config places ranks: that a run's other sections are not here, or not whole, is no fault.
-    tree = read_yaml_file(parallel, [])
-    others = set(STRATEGY_SECTIONS) - {"parallel_config"}
-    elsewhere = {line for key, line in tree.lines.items() if key[0] in others} if tree else set()
-    problems = [problem for problem in reading.problems if problem.file is not None and problem.line not in elsewhere]
-    if problems or config is None:
-        raise InputError(problems or reading.problems)
-    mesh = Mesh.from_config(config)
-    if mesh.size != config.device_num:
-        raise InputError(Problem("context_parallel above 1 is not laid out yet", parallel))
-    places = tuple(Coordinate(mesh.stage(r), mesh.data_rank(r), mesh.tensor_rank(r)) for r in range(mesh.size))
-    return Strategy(mesh.data, mesh.tensor, mesh.stages, places)
 
 
 @app.command()

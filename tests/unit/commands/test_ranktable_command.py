@@ -12,6 +12,7 @@ import pytest
 
 from msllm.cli import main
 from msllm.commands import ranktable
+from msllm.commands.placed import placed_ranks
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "rank_tables" / "examples"
@@ -105,6 +106,13 @@ def test_mistakes_in_generate_are_messages_and_nothing_is_written(run, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_empty_yaml_host_file_is_told_what_belongs_in_it(run, tmp_path):
+    (tmp_path / "hosts.yaml").write_text("")
+    code, _, err = run("generate", "--hosts", tmp_path / "hosts.yaml", "-o", tmp_path / "t.json")
+    assert code == 2
+    assert "a host file holds hosts: at the top" in err
+
+
 def test_merge_and_diff(run, tmp_path):
     for number in (1, 2):
         source = ("--server-ip", f"10.0.0.{number}", "--device-ips", f"192.168.{number}.8-15")
@@ -179,7 +187,7 @@ def test_show_lays_out_a_strategy_with_tensor_parallel_innermost_and_stages_oute
 @pytest.mark.parametrize("file", sorted((ROOT / "parallel_configs").glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_shipped_strategy_can_be_laid_out(file):
     """A strategy without a run around it: the training: section in some of them is not whole, and need not be."""
-    placed = ranktable._strategy(file)
+    placed = placed_ranks(file)
     assert len(placed.coordinates) == placed.data * placed.tensor * placed.stages
 
 
@@ -234,6 +242,7 @@ def test_pictures_are_written_whole(run, tmp_path, strategy):
     ("arguments", "expected"),
     [
         (["--order"], "--order needs --parallel FILE"),
+        (["-o", "none/t.svg"], "none/t.svg: the folder none does not exist"),
         (["-o", "t.png"], "--output t.png: the name must end in .svg or .html"),
         (["-p", "none.yaml"], "none.yaml: cannot read"),
     ],

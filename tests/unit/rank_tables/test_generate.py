@@ -11,6 +11,7 @@ from msllm.errors import InputError
 from rank_tables.generate import Wanted, collected_in, generate, write_table
 from rank_tables.hosts import Host, HostFile, expand_ips, from_mapping, parse_plain
 from rank_tables.sources import Collected
+from rank_tables.table import in_rank_order
 
 PATH = Path("hosts.txt")
 
@@ -132,6 +133,13 @@ def test_visible_devices_are_physical_ids():
     ]
 
 
+def test_visible_devices_keep_the_order_in_which_they_are_given_and_merge_keeps_it():
+    made = generate(hosts("10.0.0.1"), [said(1)], Wanted(visible_devices=(7, 4)))
+    assert [(d.device_id, d.rank_id) for d in made.table.servers[0].devices] == [(7, 0), (4, 1)]
+    assert made.notes == ("the ranks of server 10.0.0.1 do not rise with device_id",)
+    assert in_rank_order(made.table.servers) == made.table.servers
+
+
 def test_slots_take_the_first_devices():
     table = generate(hosts("10.0.0.1", slots=2), [said(1)], Wanted()).table
     assert [device.device_id for device in table.servers[0].devices] == [0, 1]
@@ -229,6 +237,10 @@ def test_a_table_is_not_replaced_unless_asked_for(tmp_path):
     write_table(two, output, overwrite=True)
     assert output.read_text() == two.to_text()
     assert [file.name for file in tmp_path.iterdir()] == ["t.json"]
+    with pytest.raises(InputError, match="the folder .*none does not exist"):
+        write_table(one, tmp_path / "none" / "t.json", overwrite=False)
+    with pytest.raises(InputError, match="is a folder"):
+        write_table(one, tmp_path, overwrite=False)
 
 
 def test_the_shipped_host_file_makes_the_shipped_table():
