@@ -179,6 +179,12 @@ def test_more_processes_than_were_started(train, folder: Path):
     assert_refused(done, "= 2 must equal the number of processes started (1)", "msrun --worker_num 2")
 
 
+def test_a_strategy_that_cpu_cannot_train_is_sent_to_the_rehearsal(train, folder: Path):
+    done = train(*set_(parallel_config__model_parallel=2))
+    assert_refused(done, "model_parallel (2) needs Ascend", "CPU trains data-parallel only", "msllm rehearse run")
+    assert "processes started" not in done.stderr
+
+
 def test_a_checkpoint_of_another_model(train, tmp_path: Path):
     checkpoint = "finished/checkpoints/step_00000003"
     done = train("--resume", checkpoint, *set_(model__hidden_size=64))
