@@ -81,9 +81,9 @@ def _compare(table: RankTable, server: Server, said: Collected) -> list[Finding]
         now = known.get(device.device_id)
         what = f"device {device.device_id} (rank {device.rank_id})"
         if now is None:
-            message = f"{what} has device_ip {device.device_ip} in the table, but {said.source} knows no such device"
+            message = f"{what} is in the table, but {said.source} knows no such device"
             found.append(Finding("stale", message, entry))
-        elif same_address(now) != same_address(device.device_ip):
+        elif device.device_ip and same_address(now) != same_address(device.device_ip):
             message = f"{what} has device_ip {device.device_ip} in the table, but {said.source} says {now}"
             found.append(Finding("stale", message, entry))
         sdid, sdid_now = device.more.get("super_device_id"), said.super_device_ids.get(device.device_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from msllm.errors import InputError, Problem
 from rank_tables import fields
 from rank_tables.json_positions import JsonError, read_json
 from rank_tables.relations import check_relations
-from rank_tables.shape import NUMBERING, Finding, Shape
+from rank_tables.shape import ORDER, RANK, Finding, Shape
 from rank_tables.table import RankTable, from_document
 
 MAX_BYTES = 64 << 20
@@ -17,25 +18,25 @@ MAX_BYTES = 64 << 20
 
 @dataclass
 class Checked:
-    """What a check found. `table` is there where a table could be read: with no faults, or with faults of numbering only."""
+    """What a check found. `table` is there where a table could be read: with no faults, or with faults of ranks only."""
 
     faults: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     table: RankTable | None = None
 
 
-def read_table(path: Path, accept_numbering: bool = False) -> RankTable:
+def read_table(path: Path, accept: Collection[str] = ()) -> RankTable:
     """The table of a file.
 
     Args:
         path: the JSON file.
-        accept_numbering: take a table whose only faults are its rank ids, for who numbers or draws it anew.
+        accept: rules whose faults do not matter, of ORDER and RANK: for who numbers the ranks anew.
 
     Raises:
         InputError: with every fault.
     """
     checked = check_file(path)
-    if checked.table is None or (checked.faults and not accept_numbering):
+    if checked.table is None or any(fault.rule not in accept for fault in checked.faults):
         raise InputError([finding.problem(path) for finding in checked.faults])
     return checked.table
 
@@ -66,6 +67,6 @@ def check_text(text: str) -> Checked:
     check_relations(shape)
     shape.faults.sort(key=lambda finding: finding.line or 0)
     checked = Checked(shape.faults, shape.notes)
-    if all(fault.rule == NUMBERING for fault in shape.faults):
+    if all(fault.rule in (RANK, ORDER) for fault in shape.faults):
         checked.table = from_document(top.plain())
     return checked

@@ -107,7 +107,7 @@ def _rows(picture: Picture, server: Server, columns_free: int) -> list[str]:
 
 def _column(picture: Picture, device: Device) -> list[str]:
     place = picture.coordinate(device.rank_id)
-    return [str(device.device_id), str(device.rank_id), device.device_ip, *([] if place is None else [place])]
+    return [str(device.device_id), str(device.rank_id), device.device_ip or "-", *([] if place is None else [place])]
 
 
 def svg(picture: Picture) -> str:

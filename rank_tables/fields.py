@@ -145,7 +145,7 @@ SERVER = {
 }
 DEVICE = {
     "device_id": Key(True, _INDEX),
-    "device_ip": Key(True, wrong_address),
+    "device_ip": Key(False, wrong_address),
     "rank_id": Key(True, number(0, (1 << 24) - 1, "a rank")),
     "super_device_id": Key(False, number(0, (1 << 32) - 1, "a super_device_id (SDID)")),
     "device_port": Key(False, _PORT),

@@ -8,6 +8,7 @@ from pathlib import Path
 from msllm.errors import InputError, Problem
 from rank_tables.check import check_text, read_table
 from rank_tables.generate import Generated
+from rank_tables.shape import ORDER, RANK
 from rank_tables.table import Group, RankTable, in_rank_order
 
 
@@ -21,7 +22,7 @@ def merge(paths: Sequence[Path]) -> Generated:
     tables: list[tuple[Path, RankTable]] = []
     for path in paths:
         try:
-            tables.append((path, read_table(path, accept_numbering=True)))
+            tables.append((path, read_table(path, accept=(ORDER, RANK))))
         except InputError as error:
             problems += error.problems
     problems += _clashes(tables)
@@ -53,7 +54,7 @@ def _clashes(tables: Sequence[tuple[Path, RankTable]]) -> list[Problem]:
                 problems.append(Problem(f"server {server.server_id} is in {servers[server.server_id]} too", path))
                 continue
             for device in server.devices:
-                if ips.setdefault(device.device_ip, path) != path:
+                if device.device_ip and ips.setdefault(device.device_ip, path) != path:
                     message = (
                         f"device_ip {device.device_ip} of server {server.server_id} is in {ips[device.device_ip]} too"
                     )

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rank_tables import fields
-from rank_tables.shape import NUMBERING, Entry, Finding, GroupEntry, ServerEntry, Shape
+from rank_tables.shape import ORDER, RANK, Entry, Finding, GroupEntry, ServerEntry, Shape
 
 SHOWN = 8
 """Names listed in a message before the rest is counted."""
-ONE_OR_ALL = ("super_device_id", "device_port", "backup_device_ip", "backup_device_port", "host_port",
+ONE_OR_ALL = ("device_ip", "super_device_id", "device_port", "backup_device_ip", "backup_device_port", "host_port",
               "device_logical_id", "dpu_ip", "numa_id")  # fmt: skip
 SERVER_ONE_OR_ALL = ("host_nic_ip", "server_ip", "host_ip", "pod_ip", "container_ip")
 
@@ -30,6 +30,7 @@ def check_relations(shape: Shape) -> None:
     _partly_there(shape, devices, ONE_OR_ALL)
     _partly_there(shape, servers, SERVER_ONE_OR_ALL)
     _families(shape, devices)
+    _no_addresses(shape, devices)
     _counts(shape)
     _ranks(shape, devices)
     _version(shape, devices)
@@ -105,6 +106,17 @@ def _families(shape: Shape, devices: Sequence[Entry]) -> None:
         shape.fault("mixed", message, device.path, device.line_of("device_ip"))
 
 
+def _no_addresses(shape: Shape, devices: Sequence[Entry]) -> None:
+    """CANN asks for device_ip where there is more than one server."""
+    if devices and not any("device_ip" in device.keys for device in devices):
+        if len(shape.servers) > 1:
+            message = "no device has a device_ip: with more than one server every device needs it"
+            shape.fault("key", message, "server_list", devices[0].line)
+        else:
+            note = "no device has a device_ip: enough for one server, but not for a table of several"
+            shape.notes.append(Finding("note", note))
+
+
 def _counts(shape: Shape) -> None:
     servers, given = shape.servers, shape.top.values.get("server_count")
     if given is not None and servers and int(given) != len(servers):
@@ -139,15 +151,15 @@ def _ranks(shape: Shape, devices: Sequence[Entry]) -> None:
         same = taken.setdefault(rank, device)
         if same is not device:
             message = f"rank_id {rank} is that of {same.path} too (line {same.line_of('rank_id')})"
-            shape.fault(NUMBERING, message, device.path, line)
+            shape.fault(RANK, message, device.path, line)
         elif rank >= count:
             message = f"rank_id {rank} is too large: {count} devices have the ranks 0 to {count - 1}"
-            shape.fault(NUMBERING, message, device.path, line)
+            shape.fault(RANK, message, device.path, line)
     known = all("rank_id" in device.values for device in devices)
     missing = [rank for rank in range(count) if rank not in taken]
     if known and missing:
         message = f"no device has rank_id {_listed(missing)}: {count} devices need the ranks 0 to {count - 1}"
-        shape.fault(NUMBERING, message, "server_list", shape.servers[0].line)
+        shape.fault(RANK, message, "server_list", shape.servers[0].line)
     elif known and all("server_id" in server.values for server in shape.servers):
         _rank_order(shape)
 
@@ -163,7 +175,7 @@ def _rank_order(shape: Shape) -> None:
                 f"server {server.name} holds the ranks {_listed(sorted(ranks))}; by dictionary order of server_id "
             )
             message += f"its ranks are {expected[0]} to {expected[-1]}"
-            shape.fault(NUMBERING, message, server.path, server.line)
+            shape.fault(ORDER, message, server.path, server.line)
         elif _by_device(server) != expected:
             note = f"the ranks of server {server.name} do not rise with device_id"
             shape.notes.append(Finding("note", note, server.path, server.line))

@@ -13,8 +13,10 @@ from rank_tables import fields
 from rank_tables.fields import Key
 from rank_tables.json_positions import Node
 
-NUMBERING = "numbering"
-"""Rule of faults that a new numbering of the ranks mends: `merge` and `show` accept a table that has only these."""
+ORDER = "order"
+"""Rule of faults where each rank stands once, but not in the order of server_id."""
+RANK = "rank"
+"""Rule of faults where a rank stands twice, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Finding:
     """One fault or note."""
 
     rule: str
-    """Kind of fault: syntax, key, type, value, duplicate, count, mixed, group, numbering, stale; note."""
+    """Kind of fault: syntax, key, type, value, duplicate, count, mixed, group, rank, order, stale; note."""
     message: str
     entry: str = ""
     """Where in the document, as server_list[0].device[3]."""
@@ -120,7 +122,7 @@ class Shape:
         if key in fields.ELSEWHERE:
             self.fault("key", f"{key} belongs to {fields.ELSEWHERE[key]}", entry.path, line)
             return
-        near = difflib.get_close_matches(key.lower(), [name for name in keys if name not in entry.keys], 1, 0.6)
+        near = difflib.get_close_matches(key.lower(), [name for name in keys if name not in entry.keys], 1, 0.75)
         if near:
             entry.missing.discard(near[0])
             entry.keys.add(near[0])

@@ -23,7 +23,7 @@ found=0
 i=0
 while [ $i -lt {MAX_DEVICES} ]; do
     addresses=$(hccn_tool -i $i -ip -g 2>/dev/null; hccn_tool -i $i -ip -inet6 -g 2>/dev/null)
-    case "$addresses" in *ipaddr*)
+    case "$addresses" in *[Aa]ddr*[0-9]*)
         found=1
         echo "[device $i]"
         echo "$addresses"
@@ -38,7 +38,7 @@ exit 0
 
 _DEVICE = re.compile(r"\W*(?:device|dev|npu)[ _:#]*(\d+)\W*\Z|.*hccn_tool\s+-i\s*(\d+)\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"(ipv6)?_?address_(\d+)\s*=\s*(\S*)\Z", re.IGNORECASE)
-_IPADDR = re.compile(r"ip(?:v6)?_?addr(?:ess)?\s*[:=]\s*(\S*)\Z", re.IGNORECASE)
+_IPADDR = re.compile(r"ip(?:v6)?[ _]?addr(?:ess)?\s*[:=]\s*(\S+)\Z", re.IGNORECASE)
 _SDID = re.compile(r"SDID\s*[:=]\s*(\S+)\Z", re.IGNORECASE)
 _POD = re.compile(r"Super Pod ID\s*[:=]\s*(\S+)\Z", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*\Z")

@@ -15,14 +15,15 @@ class Device:
     device_id: int
     """Physical number in its server: N of /dev/davinciN."""
     device_ip: str
+    """Address of its network card; "" in the table of one server that leaves it out."""
     rank_id: int = 0
     more: Mapping[str, str] = field(default_factory=dict)
     """Optional keys: super_device_id, dpu_ip, ..."""
 
     def to_dict(self) -> dict[str, str]:
         """As it stands in a table: every value a string."""
-        own = {"device_id": str(self.device_id), "device_ip": self.device_ip, "rank_id": str(self.rank_id)}
-        return {**own, **self.more}
+        address = {"device_ip": self.device_ip} if self.device_ip else {}
+        return {"device_id": str(self.device_id), **address, "rank_id": str(self.rank_id), **self.more}
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def from_document(document: Mapping[str, Any]) -> RankTable:
             tuple(
                 Device(
                     int(device["device_id"]),
-                    device["device_ip"],
+                    device.get("device_ip", ""),
                     int(device["rank_id"]),
                     more(device, "device_id", "device_ip", "rank_id"),
                 )

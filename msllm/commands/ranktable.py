@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -102,6 +102,10 @@ def generate(
     wanted = Wanted(version.value if version else None, chosen, listed_ips, super_pod, ipv6)
     made = run(listed, said, wanted)
     write_table(made.table, output, overwrite)
+    if hosts is None and collected is None and server_ip is None:
+        address = made.table.servers[0].server_id
+        note = f"server_id is {address}, this server's address on its default route; --server-ip sets another"
+        made = replace(made, notes=(*made.notes, note))
     _report(made, output, as_json)
 
 
@@ -308,6 +312,7 @@ def show(
     from rank_tables.check import read_table
     from rank_tables.generate import require_folder
     from rank_tables.layout import crossings, propose_order, require_fit
+    from rank_tables.shape import ORDER
 
     if order and parallel is None:
         raise InputError("--order needs --parallel FILE: the strategy whose tensor parallel is kept inside servers")
@@ -315,7 +320,7 @@ def show(
         if output.suffix not in (".svg", ".html"):
             raise InputError(f"--output {output}: the name must end in .svg or .html")
         require_folder(output)
-    read = read_table(table, accept_numbering=order)
+    read = read_table(table, accept=(ORDER,) if order else ())
     strategy = placed_ranks(parallel) if parallel is not None else None
     crossing, proposal = [], None
     if strategy is not None:
@@ -356,12 +361,13 @@ def diff(
     """
     from rank_tables.check import read_table
     from rank_tables.diff import diff as run
+    from rank_tables.shape import ORDER
 
     problems: list[Problem] = []
     tables = []
     for path in (old, new):
         try:
-            tables.append(read_table(path, accept_numbering=True))
+            tables.append(read_table(path, accept=(ORDER,)))
         except InputError as error:
             problems += error.problems
     if problems:

@@ -219,6 +219,21 @@ def test_show_proposes_an_order_that_merge_writes(run, tmp_path, strategy):
     assert (tmp_path / "new.json").read_text() == Path(TWO).read_text()
 
 
+def test_order_refuses_a_table_in_which_a_rank_is_missing(run, tmp_path, strategy):
+    path = tmp_path / "t.json"
+    path.write_text(Path(TWO).read_text().replace('"rank_id": "3"', '"rank_id": "2"'))
+    code, _, err = run("show", path, "-p", strategy(data_parallel=2, model_parallel=8), "--order")
+    assert code == 2
+    assert "no device has rank_id 3" in err
+
+
+def test_an_address_found_by_itself_is_said(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("rank_tables.sources.local_address", lambda: "10.0.0.7")
+    code, out, _ = run("generate", "--device-ips", "10.1.0.1", "-o", tmp_path / "t.json")
+    assert code == 0
+    assert "note: server_id is 10.0.0.7, this server's address on its default route; --server-ip sets another" in out
+
+
 def test_many_crossing_groups_are_counted_in_the_terminal_and_listed_in_json(run, strategy, monkeypatch):
     sixteen, degrees = EXAMPLES / "a2_16x8.json", strategy(data_parallel=8, model_parallel=16)
     monkeypatch.setattr(ranktable, "SHOWN_WARNINGS", 3)

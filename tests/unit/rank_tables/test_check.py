@@ -80,6 +80,7 @@ SPOILED = {
         "unknown key rankid; did you mean rank_id?",
     ),
     "wrong case": (lambda d: d.update(Version=d.pop("version")), "unknown key Version; did you mean version?"),
+    "address left out": (lambda d: devices(d)[0].pop("device_ip"), "device_ip is missing here; 15 of 16 have it"),
     "missing": (lambda d: d["server_list"][1].pop("device"), "server_list[1]: key device is missing"),
     "not finished": (lambda d: d.update(status="initializing"), "whoever writes this table has not finished"),
     "unknown version": (lambda d: d.update(version="1.1"), 'version "1.1" is not known; expected 1.0 or 1.2'),
@@ -134,7 +135,7 @@ def test_a_rank_order_against_the_server_ids_is_named_with_the_right_ranks():
         for device in server["device"]:
             device["rank_id"] = str((int(device["rank_id"]) + 2) % 4)
     faults = findings(document).faults
-    assert [fault.rule for fault in faults] == ["numbering", "numbering"]
+    assert [fault.rule for fault in faults] == ["order", "order"]
     assert faults[0].message == (
         "server 10.0.0.10 holds the ranks 2, 3; by dictionary order of server_id its ranks are 0 to 1"
     )
@@ -277,6 +278,22 @@ def test_p2_an_empty_or_bad_device_ip_is_found_before_launch():
         "server_list[0].device[0]: device_ip is empty; expected an IP address",
         'server_list[0].device[1]: device_ip "192.168.1" is not an IP address',
     ]
+
+
+def test_one_server_may_leave_device_ips_out_and_several_may_not():
+    one, two = make_table("10.0.0.1", devices=2).to_dict(), make_table("10.0.0.1", "10.0.0.2", devices=2).to_dict()
+    for document in (one, two):
+        for server in document["server_list"]:
+            for device in server["device"]:
+                del device["device_ip"]
+    found = findings(one)
+    assert (found.faults, found.notes[0].message) == (
+        [],
+        "no device has a device_ip: enough for one server, but not for a table of several",
+    )
+    assert found.table is not None
+    assert found.table.to_dict()["server_list"] == one["server_list"]
+    assert messages(two) == ["server_list: no device has a device_ip: with more than one server every device needs it"]
 
 
 def test_p4_a_device_id_twice_is_found_with_line_and_entry():

@@ -48,6 +48,11 @@ def test_output_collected_by_hand_is_read_under_any_usual_heading(head):
     assert found.ipv4 == {3: "192.168.1.8"}
 
 
+@pytest.mark.parametrize("line", ["ipaddr:fd00::8", "ipv6 addr: fd00::8/64", "IPv6 address : fd00::8"])
+def test_ipv6_output_is_read_in_the_forms_it_may_have(line):
+    assert parse_collected(f"[device 0]\nipaddr:\n{line}\n", "x").ipv6 == {0: "fd00::8"}
+
+
 def test_every_line_that_does_not_do_is_named():
     text = "ipaddr:192.168.1.8\naddress_0=\naddress_1=127.0.0.1\naddress_2=10.0.0.1\naddress_2=10.0.0.2\naddress_3=10.0.0\n"
     assert faults(text) == [
