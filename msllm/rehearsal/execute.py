@@ -10,15 +10,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from msllm.errors import RunError
 from msllm.files import write_atomic
 from msllm.parallel.mesh import Mesh
 from msllm.rehearsal.environment import cpu_environment
-from msllm.rehearsal.rewrite import rewrite
+from msllm.rehearsal.rewrite import TRANSFER, rewrite
 from msllm.testing.ranks import run_on_ranks
 
 
@@ -41,9 +43,10 @@ def execute(
         RunError: a graph cannot run on CPU, a rank failed, or time ran out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for rank, graph in enumerate(graphs):
-        groups = rewrite(graph, folder / f"cpu_{rank}.mindir", rank)
-        job = {"groups": groups, "batches": f"batches_{mesh.data_rank(rank)}.npz"}
+    groups = [rewrite(graph, folder / f"cpu_{rank}.mindir", rank) for rank, graph in enumerate(graphs)]
+    check_transfers(groups)
+    for rank in range(len(graphs)):
+        job = {"groups": groups[rank], "batches": f"batches_{mesh.data_rank(rank)}.npz"}
         write_atomic(folder / f"job_{rank}.json", json.dumps(job))
     for share, rows in enumerate(np.split(batches, mesh.data, axis=1)):
         save_arrays(folder / f"batches_{share}.npz", {"tokens": rows})
@@ -63,6 +66,30 @@ def execute(
         env=environment,
     )
     return answers
+
+
+def check_transfers(groups: Sequence[dict[str, list[int]]]) -> None:
+    """Refuse transfers between stages that do not pair up, on which both ranks would wait or take one for another.
+
+    Args:
+        groups: for each rank, what `rewrite` returns.
+
+    Raises:
+        RunError: the first transfer that two ranks disagree on.
+    """
+    transfers: dict[tuple[int, int], dict[int, list[str]]] = {}
+    for rank, own in enumerate(groups):
+        for name, pair in own.items():
+            if name.startswith(TRANSFER):
+                transfers.setdefault((pair[0], pair[1]), {}).setdefault(rank, []).append(name)
+    for (first, second), ends in sorted(transfers.items()):
+        both = zip_longest(ends.get(first, []), ends.get(second, []), fillvalue="nothing")
+        for number, (here, there) in enumerate(both, 1):
+            if here != there:
+                raise RunError(
+                    f"ranks {first} and {second} disagree on transfer {number} between them (sender_receiver_tag_number): "
+                    f"rank {first} has {here}, rank {second} {there}; they would wait for each other, or take one for another"
+                )
 
 
 def record(step: Any, batches: np.ndarray) -> dict[str, np.ndarray]:

@@ -25,6 +25,8 @@ from msllm.files import write_atomic
 from msllm.rehearsal.collectives import cell_of, group_ranks, peer_of
 from msllm.rehearsal.mindir import DTYPE_IDS, Builder, Program, TensorType, parse_model
 
+TRANSFER = "transfer_"
+"""Names of the groups of transfers begin so; a rank's groups are in the order of its transfers."""
 ASCEND_WORLD, CPU_WORLD = "hccl_world_group", "mccl_world_group"
 FLOAT32, FLOAT16, BFLOAT16 = DTYPE_IDS["float32"], DTYPE_IDS["float16"], DTYPE_IDS["bfloat16"]
 CAST_TYPES = {1: 43, 6: 34, 7: 35, 10: 42}
@@ -222,7 +224,7 @@ REWRITERS: dict[str, Callable[[_Site], None]] = {
 def _transfer(site: _Site, sender: int, receiver: int) -> str:
     """A two-rank group of its own for each transfer, so that transfers cannot be taken for one another."""
     key = (sender, receiver, int(site.attributes["sr_tag"]))
-    name = "transfer_{}_{}_{}_{}".format(*key, site.state.transfers[key])
+    name = TRANSFER + "{}_{}_{}_{}".format(*key, site.state.transfers[key])
     site.state.transfers[key] += 1
     site.state.groups[name] = sorted((sender, receiver))
     return name

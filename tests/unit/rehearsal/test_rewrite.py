@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msllm.errors import RunError
+from msllm.rehearsal.execute import check_transfers
 from msllm.rehearsal.mindir import TensorType
 from msllm.rehearsal.rewrite import rewrite_model
 
@@ -145,3 +146,15 @@ def test_a_lazily_inlined_graph_is_refused():
     model = model_of({"x": tensor(2)}, lambda b: b.tensor("elsewhere", ["x"], tensor(2)))
     with pytest.raises(RunError, match="lazy inline"):
         rewrite_model(model, 0)
+
+
+def test_transfers_pair_up_or_the_first_that_does_not_is_named():
+    sends = {"transfer_0_1_0_0": [0, 1], "transfer_0_1_1_0": [0, 1]}
+    tensor_group = {"group_0_2": [0, 2]}
+    check_transfers([sends | tensor_group, sends, tensor_group])
+    with pytest.raises(
+        RunError, match="ranks 0 and 1 disagree on transfer 1 .* rank 0 has transfer_0_1_0_0, rank 1 transfer_0_1_1_0"
+    ):
+        check_transfers([sends, dict(reversed(sends.items()))])
+    with pytest.raises(RunError, match="disagree on transfer 2 .* rank 1 nothing"):
+        check_transfers([sends, {"transfer_0_1_0_0": [0, 1]}])

@@ -1,0 +1,102 @@
+"""A tiny model's training step, exported for simulated ranks and run on one device, for the tests of the rehearsal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiny_runs
+
+from msllm.config.load import load_run_config, write_resolved
+from msllm.config.sections import RunConfig
+from msllm.parallel.mesh import Mesh
+from msllm.parallel.world import World
+from msllm.registry import MODEL_CONFIGS, build_model, sharding
+from msllm.rehearsal.compare import Verdict, compare
+from msllm.rehearsal.execute import execute, load_arrays, record, save_arrays
+from msllm.rehearsal.mindir import parse_model
+from msllm.rehearsal.process import run_simulated_ranks
+from msllm.training.build import build_step, get_tensors
+
+STEPS = 2
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What is needed to execute a strategy: each rank's graph and layouts, and the answers of one device."""
+
+    folder: Path
+    mesh: Mesh
+    results: list[dict[str, Any]]
+    batches: np.ndarray
+    expected: dict[str, np.ndarray]
+
+    def graph(self, rank: int) -> Path:
+        return self.folder / f"rank_{rank}.mindir"
+
+    def run(self, name: str = "run", change: Callable[[Any, int], None] | None = None, steps: int = STEPS) -> Verdict:
+        """The verdict on the graphs, or on graphs that `change(model, rank)` has spoilt."""
+        graphs = [self.graph(rank) for rank in range(self.mesh.size)]
+        folder = self.folder / name
+        if change is not None:
+            folder.mkdir()
+            graphs = [_changed(graph, rank, folder, change) for rank, graph in enumerate(graphs)]
+        answers = execute(graphs, self.batches[:steps], self.mesh, folder=folder, timeout=240)
+        expected = {key: value for key, value in self.expected.items() if int(key.partition("/")[0]) <= steps}
+        return compare(expected, [load_arrays(file) for file in answers], [r["parameters"] for r in self.results])
+
+
+def prepare(folder: Path, settings: list[str], parallel: list[str]) -> Rehearsal:
+    """Export every rank of a strategy, and run the same steps on one device from the same weights."""
+    folder.mkdir(parents=True)
+    tiny_runs.write_config(folder / "run.yaml", tiny_runs.write_data(folder / "data"), steps=10)
+    common = ["model.num_hidden_layers=2", *settings]
+    config = _load(folder, [*common, *parallel])
+    random = np.random.default_rng(5)
+    shape = (STEPS, config.training.global_batch_size, config.data.seq_length + 1)
+    batches = random.integers(0, config.model.vocab_size, shape, dtype=np.int32)
+    expected = _single_device(_load(folder, common), random, batches, folder / "weights.npz")
+
+    write_resolved(config, folder / "resolved.yaml")
+    mesh = Mesh.from_config(config.parallel_config)
+    spec = {
+        "config": str(folder / "resolved.yaml"),
+        "weights": str(folder / "weights.npz"),
+        "executable": True,
+        "run": False,
+    }
+    results = run_simulated_ranks(
+        lambda rank: {**spec, "mindir": str(folder / f"rank_{rank}")},
+        range(mesh.size),
+        size=mesh.size,
+        folder=folder,
+        processes=2,
+    )
+    return Rehearsal(folder, mesh, results, batches, expected)
+
+
+def _load(folder: Path, sets: list[str]) -> RunConfig:
+    return load_run_config([folder / "run.yaml"], None, sets, MODEL_CONFIGS).config
+
+
+def _single_device(config: RunConfig, random: Any, batches: np.ndarray, file: Path) -> dict[str, np.ndarray]:
+    from mindspore import Tensor
+
+    model = build_model(config.model)
+    for parameter in model.get_parameters():
+        noise = random.normal(size=parameter.shape) * 0.1
+        parameter.set_data(Tensor((noise + ("norm" in parameter.name)).astype(np.float32)))
+    step = build_step(config, model, World(), sharding(config.model))
+    save_arrays(file, {name: value.copy() for name, value in get_tensors(step)[0].items()})
+    return record(step, batches)
+
+
+def _changed(graph: Path, rank: int, folder: Path, change: Callable[[Any, int], None]) -> Path:
+    model = parse_model(graph.read_bytes())
+    change(model, rank)
+    file = folder / graph.name
+    file.write_bytes(model.SerializeToString())
+    return file

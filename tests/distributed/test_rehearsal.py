@@ -1,0 +1,175 @@
+"""Sharded graphs of simulated Ascend ranks, run on CPU processes, compute what one device computes; spoilt ones are caught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rehearsals import Rehearsal, prepare
+
+from msllm.errors import RunError
+from msllm.rehearsal.collectives import cell_of, collectives_of, summarize
+from msllm.rehearsal.compare import Verdict
+from msllm.rehearsal.mindir import Program
+
+pytestmark = pytest.mark.distributed
+
+OPTIMIZER_PARALLEL = [
+    "parallel_config.enable_parallel_optimizer=true",
+    "parallel_config.parallel_optimizer_config.parallel_optimizer_threshold=0",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("rehearsal")
+
+
+@pytest.fixture(scope="module")
+def tensor_parallel(folder) -> Rehearsal:
+    return prepare(folder / "tp2", [], ["parallel_config.model_parallel=2"])
+
+
+@pytest.fixture(scope="module")
+def optimizer_parallel(folder) -> Rehearsal:
+    # Without clipping, which would undo a wrong factor that all gradients have.
+    return prepare(
+        folder / "zero", ["optimizer.max_grad_norm=null"], ["parallel_config.data_parallel=2", *OPTIMIZER_PARALLEL]
+    )
+
+
+@pytest.fixture(scope="module")
+def pipeline(folder) -> Rehearsal:
+    return prepare(folder / "pp2", [], ["parallel_config.pipeline_stage=2", "parallel_config.micro_batch_num=2"])
+
+
+def wrong_tensors(verdict: Verdict, step: int = 1) -> set[str]:
+    assert not verdict.passed
+    return {difference.name for difference in verdict.beyond if difference.step == step}
+
+
+def nodes_of(model: Any, operation: str, where: str = "") -> list[Any]:
+    """The nodes of an operation in the main graph, of a cell if it is given."""
+    program = Program(model)
+    return [
+        n for n in model.graph.node if program.operation(n) == operation and (not where or cell_of(n.domain) == where)
+    ]
+
+
+def attribute(model: Any, node: Any, name: str) -> Any:
+    """An attribute of a primitive that this node alone has from now on."""
+    primitive = model.primitives.add()
+    primitive.CopyFrom(Program(model).primitives[node.op_type.removeprefix("REF::")])
+    primitive.name = f"{primitive.op_type}:changed_{len(model.primitives)}"
+    node.op_type = f"REF::{primitive.name}"
+    return next(a for a in primitive.attribute if a.name == name)
+
+
+def replace_uses(model: Any, old: str, new: str) -> None:
+    for node in model.graph.node:
+        node.input[:] = [new if name == old else name for name in node.input]
+
+
+@pytest.mark.parametrize("name", ["tensor_parallel", "optimizer_parallel", "pipeline"])
+def test_two_ranks_compute_what_one_device_computes(name, request):
+    rehearsal: Rehearsal = request.getfixturevalue(name)
+    verdict = rehearsal.run()
+    assert verdict.passed, verdict
+    assert verdict.worst.error < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, settings, parallel",
+    [
+        (
+            "all_axes",
+            [],
+            ["data_parallel=2", "model_parallel=2", "pipeline_stage=2", "micro_batch_num=2", "use_seq_parallel=true"],
+        ),
+        ("accumulation", ["training.gradient_accumulation_steps=2"], ["data_parallel=2"]),
+    ],
+)
+def test_combinations_compute_what_one_device_computes(name, settings, parallel, folder):
+    verdict = prepare(folder / name, settings, [f"parallel_config.{item}" for item in parallel]).run()
+    assert verdict.passed, verdict
+
+
+def test_the_collectives_of_optimizer_parallel_are_counted(optimizer_parallel):
+    rows = summarize(collectives_of(optimizer_parallel.graph(0).read_bytes(), 0), optimizer_parallel.mesh, 8)
+    cut = [p for p in optimizer_parallel.results[0]["parameters"] if p["layout"] and p["layout"][5]]
+    weights = [p for p in cut if not p["name"].startswith("adam_")]
+    scattered = next(row for row in rows if row["kind"] == "ReduceScatter")
+    assert (scattered["number"], scattered["axis"], scattered["link"]) == (len(weights), "data", "inside")
+    assert scattered["bytes"] == sum(2 * p["bytes"] for p in weights)
+
+
+def test_a_wrong_slice_of_one_gradient_is_caught_and_named(optimizer_parallel):
+    weight = "model.layers.0.post_attention_layernorm.weight"
+
+    def swap_parts(model: Any, rank: int) -> None:
+        [node] = nodes_of(model, "ReduceScatter", "gradient of model.model.layers.0.post_attention_layernorm")
+        order = attribute(model, node, "group_rank_ids")
+        ranks = list(order.values)[::-1]
+        del order.values[:]
+        order.values.extend(ranks)
+
+    wrong = wrong_tensors(optimizer_parallel.run("wrong_slice", swap_parts, steps=1))
+    assert wrong == {f"adam_m.{weight}", f"adam_v.{weight}", weight}
+
+
+def test_a_dropped_collective_is_caught(tensor_parallel):
+    def drop(model: Any, rank: int) -> None:
+        node = nodes_of(model, "AllReduce", "model.model.layers.1.self_attn.o_proj")[0]
+        replace_uses(model, node.output[0], node.input[0])
+        model.graph.node.remove(node)
+
+    wrong = wrong_tensors(tensor_parallel.run("dropped", drop, steps=1))
+    assert {"loss", "grad_norm", "adam_m.model.layers.1.mlp.up_proj.weight"} <= wrong
+
+
+def test_a_doubled_collective_is_caught(tensor_parallel):
+    def double(model: Any, rank: int) -> None:
+        node = nodes_of(model, "AllReduce", "model.model.layers.1.mlp.down_proj")[0]
+        place = list(model.graph.node).index(node)
+        again = type(node)()
+        again.CopyFrom(node)
+        again.name = again.output[0] = "again"
+        replace_uses(model, node.output[0], "again")
+        again.input[0] = node.output[0]
+        model.graph.node.insert(place + 1, again)
+
+    wrong = wrong_tensors(tensor_parallel.run("doubled", double, steps=1))
+    assert {"loss", "adam_m.model.norm.weight"} <= wrong
+
+
+def test_a_stage_that_sends_the_activations_of_another_micro_batch_is_caught(pipeline):
+    def send_first_twice(model: Any, rank: int) -> None:
+        if rank == 0:
+            first, second = nodes_of(model, "Send")
+            [ordered] = [node for node in nodes_of(model, "Depend") if node.output[0] == second.input[0]]
+            ordered.input[0] = first.input[0]
+
+    wrong = wrong_tensors(pipeline.run("sent_twice", send_first_twice, steps=1))
+    assert {"loss", "adam_m.lm_head.weight"} <= wrong
+
+
+def test_transfers_that_two_stages_make_in_another_order_are_named_before_anything_runs(pipeline):
+    def swap_tags(model: Any, rank: int) -> None:
+        if rank == 0:
+            first, second = (attribute(model, node, "sr_tag") for node in nodes_of(model, "Send"))
+            first.i, second.i = second.i, first.i
+
+    with pytest.raises(RunError, match="ranks 0 and 1 disagree on transfer 1 between them"):
+        pipeline.run("swapped_tags", swap_tags)
+
+
+def test_a_missing_mean_over_data_parallel_ranks_is_caught(optimizer_parallel):
+    def keep_sum(model: Any, rank: int) -> None:
+        [node] = [node for node in nodes_of(model, "RealDiv") if "Grad__VirtualDiv" in node.domain]
+        replace_uses(model, node.output[0], node.input[0])
+
+    wrong = wrong_tensors(optimizer_parallel.run("sum", keep_sum, steps=1))
+    assert "loss" not in wrong
+    assert {f"adam_m.{name}" for name in ("lm_head.weight", "model.embed_tokens.weight")} <= wrong
