@@ -75,6 +75,13 @@ def test_a_missing_dataset(train, tmp_path: Path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_file_to_resume_from(train, tmp_path: Path):
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    said = train("--resume", tmp_path / "model.safetensors")
+    assert_refused(said, "model.safetensors: is a file; --resume takes no, auto or a checkpoint's folder")
+    assert_refused(train("--resume", tmp_path / "none"), "none: no such checkpoint folder; --resume takes")
+
+
 def test_the_command_itself_ends_like_its_entry_point(folder: Path):
     done = tiny_runs.command("train", "-c", "run.yaml", "-o", "new", *set_(data__train_dataset="nowhere"), cwd=folder)
     assert_refused(Said(done.returncode, done.stdout, done.stderr), "nowhere: no such folder")
@@ -182,7 +189,7 @@ def test_more_processes_than_were_started(train, folder: Path):
 def test_a_strategy_that_cpu_cannot_train_is_sent_to_the_rehearsal(train, folder: Path):
     done = train(*set_(parallel_config__model_parallel=2))
     assert_refused(done, "model_parallel (2) needs Ascend", "CPU trains data-parallel only", "msllm rehearse run")
-    assert "processes started" not in done.stderr
+    assert "processes started" not in done.err
 
 
 def test_a_checkpoint_of_another_model(train, tmp_path: Path):
