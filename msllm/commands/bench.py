@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from msllm.commands.mindspore_session import mindspore_session
 from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile, load_from_options, print_json
 
 if TYPE_CHECKING:
@@ -35,22 +36,8 @@ def step(
     """
     loaded = load_from_options(config, parallel, overrides)
     trained = loaded.config
-    cell = _step_cell(trained)
-    import mindspore as ms
-    import numpy as np
-
-    local = trained.training.global_batch_size // trained.parallel_config.data_parallel
-    tokens = ms.Tensor(
-        np.random.default_rng(0)
-        .integers(0, trained.model.vocab_size, (local, trained.data.seq_length + 1))
-        .astype(np.int32)
-    )
-    compile_seconds = _seconds(cell, tokens)
-    for _ in range(warmup):
-        _seconds(cell, tokens)
-    timed = [_seconds(cell, tokens) for _ in range(steps)]
+    parameters, compile_seconds, timed = _timed_steps(trained, steps, warmup)
     per_step = statistics.median(timed)
-    parameters = sum(int(np.prod(p.shape)) for p in cell.weights)
     count = trained.training.global_batch_size * trained.data.seq_length
     result = {
         "model_type": trained.model.model_type,
@@ -124,6 +111,23 @@ def data(
     )
 
 
+@mindspore_session()
+def _timed_steps(config: RunConfig, steps: int, warmup: int) -> tuple[int, float, list[float]]:
+    """Number of parameters, seconds of the first step with its compilation, seconds of each timed step."""
+    cell = _step_cell(config)
+    import mindspore as ms
+    import numpy as np
+
+    local = config.training.global_batch_size // config.parallel_config.data_parallel
+    shape = (local, config.data.seq_length + 1)
+    tokens = ms.Tensor(np.random.default_rng(0).integers(0, config.model.vocab_size, shape).astype(np.int32))
+    compile_seconds = _seconds(cell, tokens)
+    for _ in range(warmup):
+        _seconds(cell, tokens)
+    timed = [_seconds(cell, tokens) for _ in range(steps)]
+    return sum(int(np.prod(p.shape)) for p in cell.weights), compile_seconds, timed
+
+
 def _step_cell(config: RunConfig) -> Any:
     import mindspore as ms
 
@@ -143,6 +147,7 @@ def _seconds(cell: Any, tokens: Any) -> float:
     return time.perf_counter() - started
 
 
+@mindspore_session()
 def _wait_share(config: RunConfig, reader: Any, steps: int) -> float:
     """Share of `steps` training steps, the compiling one not counted, that the loop waits for the next batch."""
     import mindspore as ms

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from msllm.commands.mindspore_session import mindspore_session
 from msllm.commands.options import AsJson, print_json
 from msllm.commands.trained import Checkpoint, find_trained, load_model
 from msllm.errors import InputError, Problem
@@ -55,10 +56,13 @@ def evaluate(
 
     share = evaluation_share(RankShare(batch_size), manifest.rows)
     batches = RankBatches(manifest, SampleOrder(manifest.rows, 0, shuffle=False), share, trained.config.data)
-    evaluator = Evaluator(load_model(trained), batches, SumOverRanks(1), max_batches)
     columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=as_json or not console.is_terminal, transient=True) as progress:
+    with (
+        mindspore_session(),
+        Progress(*columns, console=console, disable=as_json or not console.is_terminal, transient=True) as progress,
+    ):
+        evaluator = Evaluator(load_model(trained), batches, SumOverRanks(1), max_batches)
         task = progress.add_task("evaluating", total=evaluator.steps)
         loss = evaluator.loss(lambda done: progress.update(task, completed=done))
     result = {

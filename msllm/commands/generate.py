@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from msllm.commands.mindspore_session import mindspore_session
 from msllm.commands.options import AsJson, print_json
 from msllm.commands.trained import Checkpoint, find_trained, load_model, load_tokenizer_of
 from msllm.errors import InputError
@@ -43,20 +44,27 @@ def generate(
 
     from msllm.generation.generator import Generator
 
-    generator = Generator(load_model(trained), trained.config.model.max_position_embeddings, cache, words.vocab_size)
+    longest = trained.config.model.max_position_embeddings
     new: list[int] = []
     shown = words.decode(ids)
-    if not as_json:
-        typer.echo(prompt, nl=False)
-    started = time.perf_counter()
-    for token in generator.generate(ids, max_new_tokens, sampling, [words.eod_id, *(stop_id or [])], seed):
-        new.append(token)
-        text = words.decode(ids + new)
-        # A character of several tokens shows up as U+FFFD until its last one is there.
-        if not as_json and not text.endswith("\ufffd"):
-            typer.echo(text[len(shown) :], nl=False)
-            shown = text
-    seconds = time.perf_counter() - started
+    with mindspore_session():
+        generator = Generator(load_model(trained), longest, cache, words.vocab_size)
+        started = time.perf_counter()
+        for token in generator.generate(ids, max_new_tokens, sampling, [words.eod_id, *(stop_id or [])], seed):
+            if not as_json and not new:
+                typer.echo(prompt, nl=False)  # not before: what is wrong would come out behind it
+            new.append(token)
+            text = words.decode(ids + new)
+            # A character of several tokens shows up as U+FFFD until its last one is there.
+            if not as_json and not text.endswith("\ufffd"):
+                typer.echo(text[len(shown) :], nl=False)
+                shown = text
+        seconds = time.perf_counter() - started
+    ended_by = "stop_id"
+    if len(new) == max_new_tokens:
+        ended_by = "max_new_tokens"
+    elif len(ids) + len(new) == longest:
+        ended_by = "max_position_embeddings"
     if as_json:
         print_json(
             {
@@ -64,8 +72,15 @@ def generate(
                 "prompt": prompt,
                 "text": words.decode(ids + new)[len(words.decode(ids)) :],
                 "ids": new,
+                "ended_by": ended_by,
                 "tokens_per_second": len(new) / seconds if seconds else 0.0,
             }
         )
-    else:
-        typer.echo()
+        return
+    typer.echo("" if new else prompt)
+    if ended_by == "max_position_embeddings":
+        typer.echo(
+            f"note: stopped after {len(new)} of {max_new_tokens} tokens: with the prompt's {len(ids)} they fill the model's "
+            f"max_position_embeddings ({longest})",
+            err=True,
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from msllm.commands.mindspore_session import mindspore_session
 from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile, load_from_options
 from msllm.errors import InputError, Problem
 
@@ -73,7 +74,8 @@ def run(
         return
     train_data, eval_data = check(loaded)
     if resume not in ("no", "auto") and not Path(resume).is_dir():
-        raise InputError(Problem("no such checkpoint folder; --resume takes no, auto or a checkpoint's folder", resume))
+        what = "is a file" if Path(resume).exists() else "no such checkpoint folder"
+        raise InputError(Problem(f"{what}; --resume takes no, auto or a checkpoint's folder", resume))
     directory = RunDirectory(output)
     directory.create()
     main = launched_rank() == 0
@@ -84,14 +86,15 @@ def run(
 
     checkpoint, passed_over = choose_checkpoint(resume, directory)
     weights = _pretrained(init_weights, loaded) if init_weights and checkpoint is None else None
-    trainer = _trainer(loaded, train_data, eval_data, directory, callbacks, weights)
-    for problem in passed_over:
-        trainer.console.warning(f"passed over a damaged checkpoint: {problem}")
-    if checkpoint is not None:
-        trainer.resume(checkpoint)
-    if main:
-        directory.begin(loaded.config, train_data.directory / train_data.tokenizer.file, trainer.step)
-    trainer.run()
+    with mindspore_session(directory.logs):
+        trainer = _trainer(loaded, train_data, eval_data, directory, callbacks, weights)
+        for problem in passed_over:
+            trainer.console.warning(f"passed over a damaged checkpoint: {problem}")
+        if checkpoint is not None:
+            trainer.resume(checkpoint)
+        if main:
+            directory.begin(loaded.config, train_data.directory / train_data.tokenizer.file, trainer.step)
+        trainer.run()
     if main:
         summary = {"run": str(output), "step": trainer.step, "checkpoint": str(trainer.last_saved)}
         typer.echo(json.dumps(summary) if as_json else f"done: step {trainer.step}, {trainer.last_saved}")

@@ -62,6 +62,8 @@ def find_trained(path: Path) -> Trained:
     from msllm.commands.options import load_from_options
     from msllm.training.run_directory import RunDirectory
 
+    if path.is_file():
+        raise InputError(Problem("is a file; give a run's folder or a checkpoint's", path))
     if not path.is_dir():
         raise InputError(Problem("no such folder; give a run's folder or a checkpoint's", path))
     run = path

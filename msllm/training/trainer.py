@@ -109,6 +109,9 @@ class Trainer:
         except RunError as error:
             self.console.failure(str(error))
             raise
+        except KeyboardInterrupt:
+            self.console.failure(f"stopped by Ctrl-C after step {self.step}; {self._last_good()}")
+            raise
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise

@@ -54,5 +54,9 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_passed_over_by_run(run_fold
 def test_folders_of_other_things_are_refused(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         find_trained(tmp_path / "missing")
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(InputError, match="is a file; give a run's folder or a checkpoint's"):
+        find_trained(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match="holds no complete checkpoint"):
         find_trained(tmp_path)

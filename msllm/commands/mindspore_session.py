@@ -1,0 +1,63 @@
+"""Around the use of MindSpore in a command: where its compiler writes, and what it says when Ctrl-C meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+REPORTS = "MS_OM_PATH"
+"""MindSpore's variable for the folder of `rank_<n>/om/analyze_fail.ir`, which it writes where a graph does not compile."""
+
+SHOW_CURSOR = "\x1b[?25h"
+
+
+@contextmanager
+def mindspore_session(reports: Path | None = None) -> Iterator[None]:
+    """Let MindSpore work; restores what it found.
+
+    The compiler's report on a graph that does not compile goes to `reports` (left out: the folder for temporary files) and
+    not to the current folder, unless the user has set MS_OM_PATH.
+
+    Ctrl-C raises KeyboardInterrupt as ever, and stderr is closed until that leaves this block: inside the compiler it is an
+    error like any other, of which MindSpore prints pages.
+    """
+    given = os.environ.get(REPORTS)
+    if given is None:
+        os.environ[REPORTS] = str((reports or Path(tempfile.gettempdir())).absolute())
+    stderr: int | None = None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stderr
+        if stderr is None:
+            stderr = os.dup(2)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 2)
+            os.close(nowhere)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    except BaseException:
+        if stderr is not None:
+            raise KeyboardInterrupt from None  # whatever MindSpore has made of it
+        raise
+    else:
+        if stderr is not None:
+            raise KeyboardInterrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if given is None:
+            del os.environ[REPORTS]
+        if stderr is not None:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            if sys.stderr.isatty():
+                sys.stderr.write(SHOW_CURSOR)  # what a live line has written at its end was lost
