@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import tiny_runs
+import yaml
 
 from msllm.config.load import load_run_config, write_resolved
 from msllm.config.sections import RunConfig
+from msllm.config.yaml_text import dump_yaml
 from msllm.parallel.mesh import Mesh
 from msllm.parallel.world import World
 from msllm.registry import MODEL_CONFIGS, build_model, sharding
@@ -49,16 +51,18 @@ class Rehearsal:
         return compare(expected, [load_arrays(file) for file in answers], [r["parameters"] for r in self.results])
 
 
-def prepare(folder: Path, settings: list[str], parallel: list[str]) -> Rehearsal:
+def prepare(
+    folder: Path, settings: list[str], parallel: list[str], model: dict[str, Any] = tiny_runs.LLAMA
+) -> Rehearsal:
     """Export every rank of a strategy, and run the same steps on one device from the same weights."""
     folder.mkdir(parents=True)
-    tiny_runs.write_config(folder / "run.yaml", tiny_runs.write_data(folder / "data"), steps=10)
-    common = ["model.num_hidden_layers=2", *settings]
-    config = _load(folder, [*common, *parallel])
+    file = tiny_runs.write_config(folder / "run.yaml", tiny_runs.write_data(folder / "data"), steps=10)
+    file.write_text(dump_yaml({**yaml.safe_load(file.read_text()), "model": {**model, "num_hidden_layers": 2}}))
+    config = _load(folder, [*settings, *parallel])
     random = np.random.default_rng(5)
     shape = (STEPS, config.training.global_batch_size, config.data.seq_length + 1)
     batches = random.integers(0, config.model.vocab_size, shape, dtype=np.int32)
-    expected = _single_device(_load(folder, common), random, batches, folder / "weights.npz")
+    expected = _single_device(_load(folder, settings), random, batches, folder / "weights.npz")
 
     write_resolved(config, folder / "resolved.yaml")
     mesh = Mesh.from_config(config.parallel_config)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_runs
 from rehearsals import Rehearsal, prepare
 
 from msllm.errors import RunError
@@ -79,20 +80,20 @@ def test_two_ranks_compute_what_one_device_computes(name, request):
     assert verdict.worst.error < 1e-5
 
 
+ALL_AXES = ["data_parallel=2", "model_parallel=2", "pipeline_stage=2", "micro_batch_num=2", "use_seq_parallel=true"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, settings, parallel",
+    "name, model, settings, parallel",
     [
-        (
-            "all_axes",
-            [],
-            ["data_parallel=2", "model_parallel=2", "pipeline_stage=2", "micro_batch_num=2", "use_seq_parallel=true"],
-        ),
-        ("accumulation", ["training.gradient_accumulation_steps=2"], ["data_parallel=2"]),
+        ("all_axes", tiny_runs.LLAMA, [], ALL_AXES),
+        ("gpt2", tiny_runs.GPT2, [], ["model_parallel=2"]),
+        ("accumulation", tiny_runs.LLAMA, ["training.gradient_accumulation_steps=2"], ["data_parallel=2"]),
     ],
 )
-def test_combinations_compute_what_one_device_computes(name, settings, parallel, folder):
-    verdict = prepare(folder / name, settings, [f"parallel_config.{item}" for item in parallel]).run()
+def test_other_strategies_compute_what_one_device_computes(name, model, settings, parallel, folder):
+    verdict = prepare(folder / name, settings, [f"parallel_config.{item}" for item in parallel], model).run()
     assert verdict.passed, verdict
 
 
