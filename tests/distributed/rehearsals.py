@@ -40,15 +40,20 @@ class Rehearsal:
         return self.folder / f"rank_{rank}.mindir"
 
     def run(self, name: str = "run", change: Callable[[Any, int], None] | None = None, steps: int = STEPS) -> Verdict:
-        """The verdict on the graphs, or on graphs that `change(model, rank)` has spoilt."""
+        """The verdict on what `answers` gives."""
+        expected = {key: value for key, value in self.expected.items() if int(key.partition("/")[0]) <= steps}
+        return compare(expected, self.answers(name, change, steps), [result["parameters"] for result in self.results])
+
+    def answers(self, name: str, change: Callable[[Any, int], None] | None, steps: int) -> list[dict[str, np.ndarray]]:
+        """What each rank computes with its graph, or with one that `change(model, rank)` has spoilt."""
         graphs = [self.graph(rank) for rank in range(self.mesh.size)]
         folder = self.folder / name
         if change is not None:
             folder.mkdir()
             graphs = [_changed(graph, rank, folder, change) for rank, graph in enumerate(graphs)]
-        answers = execute(graphs, self.batches[:steps], self.mesh, folder=folder, timeout=240)
-        expected = {key: value for key, value in self.expected.items() if int(key.partition("/")[0]) <= steps}
-        return compare(expected, [load_arrays(file) for file in answers], [r["parameters"] for r in self.results])
+        return [
+            load_arrays(file) for file in execute(graphs, self.batches[:steps], self.mesh, folder=folder, timeout=240)
+        ]
 
 
 def prepare(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_runs
 from rehearsals import Rehearsal, prepare
@@ -12,7 +13,8 @@ from rehearsals import Rehearsal, prepare
 from msllm.errors import RunError
 from msllm.rehearsal.collectives import cell_of, collectives_of, summarize
 from msllm.rehearsal.compare import Verdict
-from msllm.rehearsal.mindir import Program
+from msllm.rehearsal.execute import load_arrays
+from msllm.rehearsal.mindir import DTYPE_IDS, Builder, Program, TensorType
 
 pytestmark = pytest.mark.distributed
 
@@ -174,3 +176,25 @@ def test_a_missing_mean_over_data_parallel_ranks_is_caught(optimizer_parallel):
     wrong = wrong_tensors(optimizer_parallel.run("sum", keep_sum, steps=1))
     assert "loss" not in wrong
     assert {f"adam_m.{name}" for name in ("lm_head.weight", "model.embed_tokens.weight")} <= wrong
+
+
+@pytest.mark.slow
+def test_an_overflow_on_one_rank_skips_the_update_on_all(folder):
+    rehearsal = prepare(folder / "float16", list(tiny_runs.FLOAT16), ["parallel_config.data_parallel=2"])
+
+    def divide_by_zero(model: Any, rank: int) -> None:
+        if rank == 1:
+            [node] = [node for node in nodes_of(model, "RealDiv") if "Grad__VirtualDiv" in node.domain]
+            added: list[Any] = []
+            node.input[1] = Builder(model, added).zeros(TensorType((), DTYPE_IDS["float32"]))
+            model.graph.node.insert(0, added[0])
+
+    before = load_arrays(rehearsal.folder / "weights.npz")
+    sound, *_ = rehearsal.answers("sound", None, steps=1)
+    assert sound["1/finite"]
+    for answers in rehearsal.answers("overflow", divide_by_zero, steps=1):
+        assert not answers["1/finite"]
+        for name, value in before.items():
+            np.testing.assert_array_equal(answers[f"1/{name}"], value)
+            assert not answers[f"1/adam_m.{name}"].any()
+            assert (sound[f"1/{name}"] != value).any()
