@@ -21,6 +21,7 @@ from data_tools.plan import ConvertRequest, Plan, make_plan
 from data_tools.progress import Progress
 from data_tools.reuse import finished_output, refuse_foreign_output
 from data_tools.shard import SHOWN_FAULTS, ShardJob, ShardResult, unusable
+from data_tools.words import counted
 from data_tools.workdir import WorkDirectory
 from data_tools.worker import Advance, WorkerPool, WorkerSetup
 from msllm.data.manifest import Manifest, TokenizerInfo
@@ -113,7 +114,7 @@ def _run(plan: Plan, request: ConvertRequest, work: WorkDirectory, done: dict[in
     workers = request.workers or len(os.sched_getaffinity(0))
     with Progress("convert", total, finished, quiet) as progress, WorkerPool(setup, workers) as pool:
         if done:
-            progress.say(f"going on: {len(done)} of {len(plan.jobs)} shards are finished")
+            progress.say(f"going on: {len(done)} of {counted(len(plan.jobs), 'shard')} finished")
         try:
             for event in pool.run(jobs):
                 if isinstance(event, Advance):
@@ -121,7 +122,9 @@ def _run(plan: Plan, request: ConvertRequest, work: WorkDirectory, done: dict[in
                 else:
                     done[event.number] = event
         except KeyboardInterrupt:
-            progress.say(f"stopped: {len(done)} of {len(plan.jobs)} shards are finished; the same command goes on")
+            progress.say(
+                f"stopped: {len(done)} of {counted(len(plan.jobs), 'shard')} finished; the same command goes on"
+            )
             raise
 
 
@@ -136,9 +139,10 @@ def _too_small(plan: Plan, results: list[ShardResult]) -> str:
     if tokens >= row and any(result.info for result in results):
         return ""
     skipped = sum(sum(result.skipped.values()) for result in results)
-    left_out = f" ({skipped} were skipped)" if skipped else ""
+    left_out = f" ({skipped:,} skipped)" if skipped else ""
     documents = sum(result.documents for result in results)
-    what = f"{documents} documents{left_out} give {tokens} tokens in {len(results)} shards"
+    shards = counted(len(results), "shard")
+    what = f"{counted(documents, 'document')}{left_out} with {counted(tokens, 'token')} in {shards}"
     return f"the corpus is too small: {what}, a row needs {row} (--seq-length + 1)"
 
 

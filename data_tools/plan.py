@@ -12,6 +12,7 @@ from typing import Any, Literal
 from data_tools.shard import OnError, ShardJob
 from data_tools.sources import Inputs, find_sources
 from data_tools.units import MAX_SHARDS, default_shards, divide, find_units
+from data_tools.words import counted
 from msllm import __version__
 from msllm.data.manifest import ConvertOptions, unfinished_folder
 from msllm.data.mindrecord import MAX_SEQ_LENGTH
@@ -92,7 +93,7 @@ def make_plan(request: ConvertRequest) -> Plan:
     try:
         inputs = find_sources(request.inputs, _own_files(request))
         if inputs.size == 0:
-            problems.append(Problem(f"--input is empty: {len(inputs.sources)} files of 0 bytes"))
+            problems.append(Problem(f"--input is empty: {counted(len(inputs.sources), 'file')} of 0 bytes"))
     except InputError as error:
         problems.extend(error.problems)
     if problems or tokenizer is None:

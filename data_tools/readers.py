@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from data_tools.foreign import HEAD, foreign
 from data_tools.json_values import BrokenValue, json_values
+from data_tools.sources import Source
 from data_tools.streams import DamagedStream, HashedRange, blocks
 from data_tools.units import Unit
 
@@ -25,6 +27,7 @@ SURROGATE = "lone surrogate"
 NUL = "NUL byte"
 EMPTY = "empty document"
 UTF16 = "UTF-16 file"
+BINARY = "not a text file"
 DAMAGED = "damaged file"
 FAULT_KINDS = (
     BROKEN_JSON,
@@ -36,6 +39,7 @@ FAULT_KINDS = (
     NUL,
     EMPTY,
     UTF16,
+    BINARY,
     DAMAGED,
 )
 
@@ -43,7 +47,6 @@ BLANK_LINE = "blank lines between documents, passed over"
 BYTE_ORDER_MARK = "files with a UTF-8 byte order mark, which is not part of the text"
 CRLF = "text files with CRLF line ends, which are kept"
 
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MARK = codecs.BOM_UTF8
 
 
@@ -99,8 +102,10 @@ class UnitReader:
                     yield from self._text(raw)
                 elif kind == "json":
                     yield from self._json(raw)
-                elif self.unit.start == 0 or not self._is_utf16():
+                elif self.unit.start == 0 or self._file_fault() is None:
                     yield from self._lines(raw)
+            except _Unusable as error:
+                yield error.fault
             except DamagedStream as error:
                 yield Fault(DAMAGED, f"{error}; what follows is lost", 0)
             self.sha256 = raw.finish()
@@ -109,21 +114,24 @@ class UnitReader:
         return HashedRange(self.unit.source.path, self.unit.start, self.unit.end, on_bytes)
 
     def _blocks(self, raw: HashedRange) -> Iterator[bytes]:
-        return blocks(raw, self.unit.source.compression)
+        """The content in blocks, once its start shows that it can be text."""
+        first = self.unit.start == 0
+        for block in blocks(raw, self.unit.source.compression):
+            if first and (fault := _head_fault(block[:HEAD], self.unit.source)):
+                raise _Unusable(fault)
+            first = False
+            yield block
 
-    def _is_utf16(self) -> bool:
+    def _file_fault(self) -> Fault | None:
+        """What makes a whole file of lines unusable; the unit with the file's start says it."""
         with open(self.unit.source.path, "rb") as file:
-            return file.read(2) in _UTF16_MARKS
+            return _head_fault(file.read(HEAD), self.unit.source)
 
     def _lines(self, raw: HashedRange) -> Iterator[Item]:
         for number, line in enumerate(_split_lines(self._blocks(raw)), 1):
-            if number == 1 and self.unit.start == 0:
-                if line.startswith(_UTF16_MARKS):
-                    yield Fault(UTF16, _TO_UTF8, 0)
-                    return
-                if line.startswith(_MARK):
-                    yield Notice(BYTE_ORDER_MARK)
-                    line = line[len(_MARK) :]
+            if number == 1 and self.unit.start == 0 and line.startswith(_MARK):
+                yield Notice(BYTE_ORDER_MARK)
+                line = line[len(_MARK) :]
             try:
                 value = orjson.loads(line)
             except orjson.JSONDecodeError as error:
@@ -159,33 +167,26 @@ class UnitReader:
         return _whole(text, line)
 
     def _json(self, raw: HashedRange) -> Iterator[Item]:
-        try:
-            for value, line in json_values(self._decoded(raw)):
-                if isinstance(value, BrokenValue):
-                    yield Fault(BROKEN_JSON, str(value), line)
-                else:
-                    yield _encodable(self._document(value, line), line)
-        except _NotUtf8 as error:
-            yield error.fault
+        for value, line in json_values(self._decoded(raw)):
+            if isinstance(value, BrokenValue):
+                yield Fault(BROKEN_JSON, str(value), line)
+            else:
+                yield _encodable(self._document(value, line), line)
         if self._marked:
             yield Notice(BYTE_ORDER_MARK)
 
     def _text(self, raw: HashedRange) -> Iterator[Item]:
         """A text file is one document. A long one is read to its end before the first piece is given away."""
-        try:
-            parts: list[str] = []
-            size = 0
-            crlf = nul = content = False
-            for part in self._decoded(raw):
-                size += len(part)
-                if size <= PIECE_CHARS:
-                    parts.append(part)
-                crlf |= "\r\n" in part
-                nul |= "\x00" in part
-                content |= bool(part) and not part.isspace()
-        except _NotUtf8 as error:
-            yield error.fault
-            return
+        parts: list[str] = []
+        size = 0
+        crlf = nul = content = False
+        for part in self._decoded(raw):
+            size += len(part)
+            if size <= PIECE_CHARS:
+                parts.append(part)
+            crlf |= "\r\n" in part
+            nul |= "\x00" in part
+            content |= bool(part) and not part.isspace()
         if nul:
             yield Fault(NUL, "is it a text file?", 0)
         elif not content:
@@ -207,25 +208,23 @@ class UnitReader:
         """The text of a whole file, without its byte order mark."""
         decode = codecs.getincrementaldecoder("utf-8")().decode
         line = 1
-        start = b""
+        first = True
         for block in self._blocks(raw):
-            first, start = not start, start or block[:4]
-            if first and block.startswith(_UTF16_MARKS):
-                raise _NotUtf8(Fault(UTF16, _TO_UTF8, 0))
             try:
                 text = decode(block)
             except UnicodeDecodeError as error:
                 line += block.count(b"\n", 0, error.start)
-                raise _NotUtf8(Fault(INVALID_UTF8, f"byte 0x{error.object[error.start]:02x}", line)) from None
+                raise _Unusable(Fault(INVALID_UTF8, f"byte 0x{error.object[error.start]:02x}", line)) from None
             line += text.count("\n")
             if first and text.startswith("\ufeff"):
                 self._marked = True
                 text = text[1:]
+            first = False
             yield text
         try:
             decode(b"", True)
         except UnicodeDecodeError:
-            raise _NotUtf8(Fault(INVALID_UTF8, "the last character is cut", line)) from None
+            raise _Unusable(Fault(INVALID_UTF8, "the last character is cut", line)) from None
 
     def _parquet(self) -> Iterator[Item]:
         import pyarrow
@@ -258,10 +257,15 @@ class UnitReader:
         return _whole(text, row)
 
 
-_TO_UTF8 = "convert it to UTF-8 first, as with `iconv -f UTF-16 -t UTF-8`"
+def _head_fault(head: bytes, source: Source) -> Fault | None:
+    """What makes a file that begins with `head` unusable as a whole."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return Fault(UTF16, "convert it to UTF-8 first, as with `iconv -f UTF-16 -t UTF-8`", 0)
+    what = foreign(head, source)
+    return Fault(BINARY, what, 0) if what else None
 
 
-class _NotUtf8(Exception):
+class _Unusable(Exception):
     def __init__(self, fault: Fault):
         super().__init__(fault.kind)
         self.fault = fault

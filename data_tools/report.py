@@ -8,6 +8,7 @@ from data_tools.convert import ConvertSummary
 from data_tools.inspect import Inspection
 from data_tools.train_tokenizer import TrainSummary
 from data_tools.verify import Verification
+from data_tools.words import counted
 
 SHOWN_NAMES = 3
 
@@ -15,8 +16,8 @@ SHOWN_NAMES = 3
 def show_conversion(summary: ConvertSummary) -> None:
     """Print what a conversion did, and everything that it left out."""
     manifest = summary.manifest
-    files = f"{len(manifest.shards)} {plural('file', len(manifest.shards))}"
-    size = f"{manifest.rows:,} rows of {manifest.seq_length} + 1 tokens in {files}"
+    files = counted(len(manifest.shards), "file")
+    size = f"{counted(manifest.rows, 'row')} of {manifest.seq_length} + 1 tokens in {files}"
     if summary.reused:
         print(f"already converted: {summary.output} holds {size}, made from the same input in the same way")
         return
@@ -24,25 +25,26 @@ def show_conversion(summary: ConvertSummary) -> None:
         f"{summary.input_bytes / summary.seconds / 1e6:.1f} MB/s, {manifest.tokens / summary.seconds / 1e6:.2f} Mtok/s"
     )
     if summary.resumed_shards:
-        rate = f"{summary.resumed_shards} shards were there already"
-    inputs = f"{summary.input_files:,} {plural('file', summary.input_files)}, {summary.input_bytes / 1e6:,.1f} MB"
-    print(f"read     {inputs}: {manifest.documents:,} documents, {manifest.tokens:,} tokens with an EOD after each")
+        rate = f"{counted(summary.resumed_shards, 'shard')} finished before"
+    inputs = f"{counted(summary.input_files, 'file')}, {summary.input_bytes / 1e6:,.1f} MB"
+    documents = counted(manifest.documents, "document")
+    print(f"read     {inputs}: {documents}, {counted(manifest.tokens, 'token')} with an EOD after each document")
     print(f"wrote    {summary.output}: {size}")
     print(f"took     {summary.seconds:.1f} s ({rate})")
     if manifest.padding_tokens:
-        print(f"padded   {manifest.padding_tokens:,} EOD tokens at the ends of shards (--tail pad)")
+        print(f"padded   {counted(manifest.padding_tokens, 'EOD token')} at the ends of shards (--tail pad)")
     if manifest.dropped_tokens:
-        print(f"dropped  {manifest.dropped_tokens:,} tokens at the ends of shards (--tail drop)")
+        print(f"dropped  {counted(manifest.dropped_tokens, 'token')} at the ends of shards (--tail drop)")
     for kind, count in manifest.skipped.items():
         print(f"skipped  {count:,} x {kind} (--on-error skip)")
     for kind, count in summary.notices.items():
         print(f"note     {count:,} {kind}")
     cuts = sum(shard.forced_cuts for shard in manifest.shards)
     if cuts:
-        print(f"note     {cuts} {plural('cut', cuts)} in documents too long for the tokenizer, where tokens may differ")
+        print(f"note     {counted(cuts, 'cut')} in documents too long for the tokenizer, where tokens may differ")
     empty = manifest.options.shards - len(manifest.shards)
     if empty:
-        print(f"note     {empty} {plural('shard', empty)} without a row and without a file")
+        print(f"note     {counted(empty, 'shard')} without a row and without a file")
     if manifest.padding_tokens > 0.1 * manifest.tokens:
         print("note     more than a tenth of the rows is padding: fewer --shards would do")
     reasons = Counter(reason for _, reason in summary.ignored)
@@ -55,7 +57,7 @@ def show_conversion(summary: ConvertSummary) -> None:
 def show_training(summary: TrainSummary) -> None:
     """Print what a tokenizer was made from."""
     part = "a sample of " if summary.sampled else ""
-    print(f"read   {part}{summary.documents:,} documents, {summary.characters:,} characters")
+    print(f"read   {part}{counted(summary.documents, 'document')}, {counted(summary.characters, 'character')}")
     print(f"wrote  {summary.output}: {summary.vocab_size:,} tokens, sha256 {summary.fingerprint[:16]}")
     print(f"took   {summary.seconds:.1f} s")
     for kind, count in summary.skipped.items():
@@ -71,17 +73,17 @@ def show_inspection(inspection: Inspection) -> None:
     manifest, statistics = inspection.manifest, inspection.statistics
     facts = {
         "folder": manifest.directory,
-        "rows": f"{manifest.rows:,} of {manifest.seq_length} + 1 tokens, in {len(manifest.shards)} files, "
+        "rows": f"{manifest.rows:,} of {manifest.seq_length} + 1 tokens, in {counted(len(manifest.shards), 'file')}, "
         f"{inspection.bytes / 1e6:,.1f} MB",
         "documents": f"{manifest.documents:,}, {manifest.tokens / manifest.documents:,.1f} tokens each (EOD included)",
         "tokens": f"{manifest.tokens:,}; {manifest.padding_tokens:,} of padding, {manifest.dropped_tokens:,} dropped",
         "tokenizer": f"{manifest.tokenizer.type} {manifest.tokenizer.file}, sha256 {manifest.tokenizer.fingerprint[:16]}",
         "vocabulary": f"{manifest.vocab_size:,} ids, largest used {manifest.max_token_id:,}, EOD is {manifest.eod_id}",
         "skipped": ", ".join(f"{count:,} x {kind}" for kind, count in manifest.skipped.items()) or "nothing",
-        "sources": f"{len({source.file for source in manifest.sources}):,} files",
+        "sources": counted(len({source.file for source in manifest.sources}), "file"),
         "options": ", ".join(f"{key} {value}" for key, value in manifest.options.model_dump().items()),
         "made with": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
-        "sample": f"{statistics.rows:,} rows: {statistics.distinct:,} different ids, "
+        "sample": f"{counted(statistics.rows, 'row')}: {counted(statistics.distinct, 'different id')}, "
         f"{statistics.eod_per_row:.2f} EOD a row, {statistics.characters_per_token:.2f} characters a token",
         "frequent": "  ".join(f"{name} {count:,}" for _, name, count in statistics.frequent),
     }
@@ -102,17 +104,10 @@ def show_verification(found: Verification) -> None:
         print(f"{found.directory / damage.file}: {damage.kind}: {damage.detail}")
     for name in found.others:
         print(f"{found.directory / name}: not part of the dataset, does no harm")
-    size = f"{found.files} files, {found.bytes / 1e6:,.1f} MB"
-    decoded = f", {found.rows_decoded:,} rows decoded" if found.rows_decoded else ""
+    size = f"{counted(found.files, 'file')}, {found.bytes / 1e6:,.1f} MB"
+    decoded = f", {counted(found.rows_decoded, 'row')} decoded" if found.rows_decoded else ""
     if found.damages:
         count = len({damage.file for damage in found.damages})
-        print(
-            f"{count} {plural('file', count)} damaged of {size}{decoded}: copy the dataset again, or convert it again"
-        )
+        print(f"{counted(count, 'file')} damaged of {size}{decoded}: copy the dataset again, or convert it again")
     else:
         print(f"{found.directory}: whole ({size}{decoded})")
-
-
-def plural(word: str, count: int) -> str:
-    """`word`, with an s unless there is one of it."""
-    return word if count == 1 else word + "s"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from data_tools.plan import ConvertRequest, Plan
 from data_tools.streams import HashedRange
+from data_tools.words import counted
 from data_tools.workdir import dataset_files
 from msllm.data.manifest import MANIFEST_NAME, Manifest, read_manifest
 from msllm.data.mindrecord import index_of
@@ -64,7 +65,9 @@ def _differences(plan: Plan, request: ConvertRequest, manifest: Manifest) -> lis
     if manifest.tokenizer.fingerprint != plan.tokenizer.fingerprint:
         found.append("it was made with another tokenizer")
     if manifest.skipped and request.on_error == "fail":
-        found.append(f"it was made with --on-error skip, {sum(manifest.skipped.values())} documents left out")
+        found.append(
+            f"it was made with --on-error skip, {counted(sum(manifest.skipped.values()), 'document')} left out"
+        )
     for shard in manifest.shards:
         path = manifest.directory / shard.file
         for file, size in ((path, shard.bytes), (index_of(path), shard.index_bytes)):

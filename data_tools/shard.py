@@ -15,6 +15,7 @@ import numpy as np
 from data_tools.packing import Packer, Segment, Segmenter, token_stream
 from data_tools.readers import Fault, Notice, UnitReader, first_line
 from data_tools.units import COMPRESSED_WEIGHT, Unit
+from data_tools.words import counted
 from msllm.config.sections import Section
 from msllm.data.manifest import ConvertOptions, ShardInfo, SourceInfo
 from msllm.data.mindrecord import MindRecordWriter, index_of
@@ -47,7 +48,8 @@ def unusable(faults: Sequence[FoundFault], counts: Mapping[str, int], remedy: st
     """The error that names the first faults, and counts all that were found."""
     total = sum(counts.values())
     kinds = ", ".join(f"{count:,} x {kind}" for kind, count in sorted(counts.items()))
-    summary = f"{total:,} documents that cannot be used were found before stopping: {kinds}. {remedy}"
+    found = f"{counted(total, 'document')} that cannot be used {'was' if total == 1 else 'were'} found before stopping"
+    summary = f"{found}: {kinds}. {remedy}"
     return InputError([*(fault.problem() for fault in faults), Problem(summary)])
 
 

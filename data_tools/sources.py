@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from data_tools.words import counted
 from msllm.errors import InputError, Problem
 
 Kind = Literal["text", "lines", "json", "parquet"]
@@ -76,7 +77,7 @@ def find_sources(inputs: Sequence[str | Path], own: Mapping[str | Path, str] | N
     if problems:
         raise InputError(problems)
     if not found.sources:
-        left_out = f" ({len(found.ignored)} files were left out)" if found.ignored else ""
+        left_out = f" (left out: {counted(len(found.ignored), 'file')})" if found.ignored else ""
         raise InputError(f"--input names no file to read{left_out}; files end in {SUPPORTED}")
     return found
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from data_tools.readers import Fault, Notice, UnitReader, first_line
 from data_tools.shard import SHOWN_FAULTS, FoundFault, OnError, unusable
 from data_tools.sources import Source, find_sources
 from data_tools.units import Unit, divide, find_units
+from data_tools.words import counted
 from msllm.errors import InputError, Problem, RunError
 from msllm.files import sha256_of, write_atomic
 
@@ -122,6 +124,11 @@ def _refuse(request: TrainRequest) -> None:
         raise InputError(problems)
     try:
         request.output.parent.mkdir(parents=True, exist_ok=True)
+        # Now, and not when hours of training are over; permissions alone do not tell.
+        with tempfile.NamedTemporaryFile(dir=request.output.parent, prefix=".msllm-"):
+            pass
+    except FileExistsError:
+        raise InputError(Problem(f"cannot be written: {request.output.parent} is a file", request.output)) from None
     except OSError as error:
         raise InputError(Problem(f"cannot be written: {error.strerror}", request.output)) from None
 
@@ -141,7 +148,7 @@ class _Result:
 
 def _explained(error: str, request: TrainRequest, result: _Result) -> InputError:
     """SentencePiece's message in the words of our options."""
-    corpus = f"the corpus ({result.documents} documents, {result.characters} characters)"
+    corpus = f"the corpus ({counted(result.documents, 'document')}, {counted(result.characters, 'character')})"
     if match := re.search(r"Vocabulary size too high .* value <= (\d+)", error):
         return InputError(
             f"--vocab-size ({request.vocab_size}) must be at most {match[1]} for {corpus}: it repeats no more pairs"

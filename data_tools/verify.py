@@ -13,6 +13,7 @@ import numpy as np
 
 from data_tools.progress import Progress
 from data_tools.streams import HashedRange
+from data_tools.words import counted
 from data_tools.workdir import dataset_files
 from msllm.data.manifest import MANIFEST_NAME, Manifest, ShardInfo, read_manifest
 from msllm.data.mindrecord import count_rows, index_of, read_rows
@@ -183,7 +184,7 @@ def _row_count(directory: Path, shard: ShardInfo) -> Iterator[Damage]:
         yield Damage(shard.file, "rows", str(error))
         return
     if rows != shard.rows:
-        yield Damage(shard.file, "rows", f"its index lists {rows} rows, should be {shard.rows}")
+        yield Damage(shard.file, "rows", f"its index lists {counted(rows, 'row')}, should be {shard.rows}")
 
 
 def _decode(directory: Path, manifest: Manifest, shard: ShardInfo) -> Iterator[Damage]:
@@ -214,7 +215,7 @@ def _decode(directory: Path, manifest: Manifest, shard: ShardInfo) -> Iterator[D
         yield Damage(shard.file, "rows", f"row {rows} cannot be read: {error}")
         return
     if rows != shard.rows:
-        yield Damage(shard.file, "rows", f"{rows} rows can be read, should be {shard.rows}")
+        yield Damage(shard.file, "rows", f"{counted(rows, 'row')} can be read, should be {shard.rows}")
     elif shard.dropped_tokens == 0 and ends < shard.documents + shard.padding_tokens:
         least = shard.documents + shard.padding_tokens
         yield Damage(shard.file, "rows", f"{ends} EOD tokens, should be at least {least} (documents and padding)")

@@ -105,10 +105,15 @@ class SentencePieceTokenizer(Tokenizer):
         from sentencepiece import SentencePieceProcessor
 
         super().__init__(path)
+        model = path.read_bytes()
         try:
-            self._library: Any = SentencePieceProcessor(model_proto=path.read_bytes())
-        except (RuntimeError, ValueError) as error:
-            raise InputError(Problem(f"is not a SentencePiece model: {error}", path)) from None
+            # The library says things on stderr of what holds no pieces (field 1), and nothing of use elsewhere.
+            if not _first_fields(model, (1,)):
+                raise ValueError("no pieces")
+            self._library: Any = SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, ValueError, IndexError, KeyError):
+            message = "is neither a SentencePiece .model nor a Hugging Face tokenizer.json, or it is damaged"
+            raise InputError(Problem(message, path)) from None
         self.vocab_size = self._library.vocab_size()
         eos, bos = self._library.eos_id(), self._library.bos_id()
         self.bos_id = bos if bos >= 0 else None
@@ -225,11 +230,13 @@ def load_tokenizer(path: str | Path, eod_token: str | int | None = None) -> Toke
         return _load_from_folder(path, eod_token)
     try:
         with open(path, "rb") as file:
-            start = file.read(64).lstrip()
+            start = file.read(64)
     except OSError as error:
         message = f"tokenizer cannot be read: {error.strerror}; give a SentencePiece .model or a tokenizer.json"
         raise InputError(Problem(message, path)) from None
-    if start.startswith(b"{") or path.suffix == ".json":
+    if not start:
+        raise InputError(Problem("is empty; give a SentencePiece .model or a tokenizer.json", path))
+    if start.lstrip().startswith(b"{") or path.suffix == ".json":
         return HuggingFaceTokenizer(path, eod_token)
     return SentencePieceTokenizer(path, eod_token)
 

@@ -192,11 +192,27 @@ def test_folder_with_a_tokenizer_file(tmp_path: Path, tokenizer_file: Path, fold
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "content"), [("x.model", b"no model"), ("x.json", b"{}"), ("x.model", b"")])
-def test_file_that_is_no_tokenizer(tmp_path: Path, name: str, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.model", b"", "is empty; give a SentencePiece .model or a tokenizer.json"),
+        ("x.json", b"", "is empty; give a SentencePiece .model or a tokenizer.json"),
+        ("x.model", b"no model", "is neither a SentencePiece .model nor a Hugging Face tokenizer.json"),
+        ("x.model", b"\x12\x00", "is neither a SentencePiece .model nor"),
+        ("x.model", bytes(range(255, 0, -1)) * 9, "is neither a SentencePiece .model nor"),
+        ("x.model", b"\n" * 64, "is neither a SentencePiece .model nor"),
+        ("x.json", b"{}", "is not a Hugging Face tokenizer.json"),
+    ],
+)
+def test_file_that_is_no_tokenizer_is_one_message_of_ours(
+    tmp_path: Path, name: str, content: bytes, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=name):
+    with pytest.raises(InputError) as error:
         load_tokenizer(tmp_path / name)
+    assert str(error.value).startswith(f"{tmp_path / name}: {message}")
+    assert "src/" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_missing_file(tmp_path: Path) -> None:

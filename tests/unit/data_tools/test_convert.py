@@ -1,94 +1,26 @@
+"""From text files to a dataset: what comes out, and what does not depend on what."""
+
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from corpora import content, expected, stream, write_jsonl
 from pyarrow import parquet
 
-from data_tools.convert import ConvertSummary, convert
-from data_tools.plan import ConvertRequest, make_plan
-from data_tools.shard import ShardFolders, convert_shard
-from msllm.data.manifest import Manifest, ShardInfo, read_manifest
+from data_tools.convert import ConvertSummary
+from msllm.data.manifest import Manifest, read_manifest
 from msllm.data.mindrecord import read_rows
 from msllm.data.tokenizer import load_tokenizer
 from msllm.errors import InputError
 
 Convert = Callable[..., ConvertSummary]
-
-
-def write_jsonl(path: Path, documents: Sequence[str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(json.dumps({"text": text}).encode() + b"\n" for text in documents))
-    return path
-
-
-def content(folder: Path) -> dict[str, str]:
-    """sha256 of every file."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-
-
-def stream(folder: Path, shard: ShardInfo) -> list[int]:
-    """The tokens of a shard, from its rows, without padding."""
-    rows = np.stack(list(read_rows([str(folder / shard.file)])))
-    assert len(rows) == shard.rows and rows.dtype == np.int32
-    assert np.array_equal(rows[1:, 0], rows[:-1, -1])
-    tokens = [int(rows[0, 0]), *map(int, rows[:, 1:].ravel())]
-    assert len(tokens) == shard.tokens + shard.padding_tokens - shard.dropped_tokens
-    return tokens[: shard.tokens]
-
-
-def expected(tokenizer_file: Path, documents: Sequence[str]) -> list[int]:
-    tokenizer = load_tokenizer(tokenizer_file)
-    return [token for text in documents for token in [*tokenizer.encode(text), tokenizer.eod_id]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, tokenizer_file: Path) -> Convert:
-    """Convert with defaults for what a test does not care about."""
-
-    def run(inputs: Sequence[Path], **options: Any) -> ConvertSummary:
-        options = {"seq_length": 32, "output": tmp_path / "out", "workers": 1, "tokenizer": tokenizer_file} | options
-        return convert(ConvertRequest(inputs=inputs, **options), quiet=True)
-
-    return run
-
-
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    documents=st.lists(
-        st.text(alphabet=" \nabcé你😀", min_size=1, max_size=80).filter(lambda text: not text.isspace()),
-        min_size=1,
-        max_size=30,
-    ),
-    shards=st.integers(1, 4),
-    seq_length=st.integers(1, 40),
-)
-def test_rows_give_exactly_the_token_stream_for_any_shards_and_length(
-    fresh_folder: Callable[[], Path], tokenizer_file: Path, documents: list[str], shards: int, seq_length: int
-) -> None:
-    folder = fresh_folder()
-    source = write_jsonl(folder / "a.jsonl", documents)
-    plan = make_plan(ConvertRequest([source], tokenizer_file, seq_length, folder / "out", shards=shards))
-    folders = ShardFolders(folder / "output", folder / "results", folder / "temporary")
-    for path in (folders.output, folders.results, folders.temporary):
-        path.mkdir()
-    results = [convert_shard(job, plan.options, "fail", plan.tokenizer, folders, lambda *_: None) for job in plan.jobs]
-    got = [token for result in results if result.info for token in stream(folders.output, result.info)]
-    assert got == expected(tokenizer_file, documents)
-    assert sum(result.documents for result in results) == len(documents)
-    assert len(list(folders.results.iterdir())) == shards
 
 
 def test_bytes_do_not_depend_on_workers_folder_or_rerun(
@@ -152,30 +84,9 @@ def test_shards_that_fill_no_row_have_no_file(tmp_path: Path, run: Convert) -> N
 
 def test_corpus_smaller_than_a_row_is_refused_with_numbers(tmp_path: Path, run: Convert) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["x y"])
-    with pytest.raises(InputError, match=r"1 documents give \d+ tokens in 1 shards, a row needs 4097"):
+    with pytest.raises(InputError, match=r"1 document with \d+ tokens in 1 shard, a row needs 4097"):
         run([source], seq_length=4096)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl"]
-
-
-def test_empty_corpus(tmp_path: Path, run: Convert) -> None:
-    (tmp_path / "a.txt").write_text("")
-    with pytest.raises(InputError, match="--input is empty: 1 files of 0 bytes"):
-        run([tmp_path / "a.txt"])
-
-
-def test_all_wrong_arguments_are_named_at_once(tmp_path: Path, run: Convert) -> None:
-    with pytest.raises(InputError) as error:
-        run([tmp_path / "no"], seq_length=0, shards=1001, workers=0, tokenizer=tmp_path / "no.model", text_key="")
-    text = str(error.value)
-    for part in (
-        "--seq-length (0)",
-        "--shards (1001)",
-        "--workers (0)",
-        "--text-key",
-        "no.model",
-        "--input no such file",
-    ):
-        assert part in text
 
 
 def test_bad_documents_stop_the_run_and_are_named(tmp_path: Path, run: Convert, documents: list[str]) -> None:
@@ -210,83 +121,8 @@ def test_many_bad_documents_end_the_search(tmp_path: Path, run: Convert) -> None
     with pytest.raises(InputError) as error:
         run([tmp_path / "a.jsonl"], shards=1)
     assert len(error.value.problems) == 21
-    with pytest.raises(InputError, match=r"0 documents \(10000 were skipped\) give 0 tokens"):
+    with pytest.raises(InputError, match=r"0 documents \(10,000 skipped\) with 0 tokens"):
         run([tmp_path / "a.jsonl"], shards=1, on_error="skip")
-
-
-def test_finished_output_is_reused(tmp_path: Path, run: Convert, documents: list[str]) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents)
-    first = run([source])
-    before = content(first.output)
-    again = run([source])
-    assert again.reused and not first.reused and again.manifest.model_dump() == first.manifest.model_dump()
-    source.touch()  # newer than the output, but the same
-    assert run([source], on_error="skip", workers=2).reused
-    assert content(first.output) == before and not (tmp_path / "out.partial").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"seq_length": 64}, "seq_length is 32, would be 64"),
-        ({"shards": 3}, "shards is 2, would be 3"),
-        ({"tail": "drop"}, "tail is pad, would be drop"),
-        ({"eod_token": "<s>"}, "eod_token is None, would be <s>"),
-    ],
-)
-def test_output_made_otherwise_is_refused(
-    tmp_path: Path, run: Convert, documents: list[str], options: dict[str, Any], message: str
-) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents)
-    before = content(run([source], shards=2).output)
-    with pytest.raises(InputError, match=f"{message}.*--overwrite"):
-        run([source], **({"shards": 2} | options))
-    assert content(tmp_path / "out") == before
-
-
-def test_output_of_changed_input_is_refused_or_overwritten(tmp_path: Path, run: Convert, documents: list[str]) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents)
-    run([source], shards=2)
-    text = source.read_bytes()
-    source.write_bytes(text[:-10] + b"zzz" + text[-7:])  # of the same size
-    with pytest.raises(InputError, match=r"the input files changed \(a\.jsonl\)"):
-        run([source], shards=2)
-    write_jsonl(source, documents[:150])
-    with pytest.raises(InputError, match="the input files changed"):
-        run([source], shards=2)
-    summary = run([source], shards=1, overwrite=True)
-    assert not summary.reused and read_manifest(tmp_path / "out").documents == 150
-    assert "shard-00001.mindrecord" not in content(tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "out"]
-
-
-def test_damaged_output_is_not_reused(tmp_path: Path, run: Convert, documents: list[str]) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents)
-    run([source], shards=1)
-    shard = tmp_path / "out" / "shard-00000.mindrecord"
-    shard.write_bytes(shard.read_bytes()[:-100])
-    with pytest.raises(InputError, match=r"shard-00000\.mindrecord is missing or damaged"):
-        run([source], shards=1)
-    (tmp_path / "out" / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="--overwrite"):
-        run([source], shards=1)
-    assert not run([source], shards=1, overwrite=True).reused
-
-
-def test_folder_of_others_is_never_touched(tmp_path: Path, run: Convert, documents: list[str]) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents)
-    (tmp_path / "out").mkdir()
-    assert run([source]).manifest.rows  # an empty folder may be taken
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"not of the dataset: notes\.txt"):
-        run([source], seq_length=16, overwrite=True)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "x").write_text("mine")
-    with pytest.raises(InputError, match="not a dataset"):
-        run([source], output=tmp_path / "other", overwrite=True)
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="is not a folder"):
-        run([source], output=tmp_path / "file", overwrite=True)
 
 
 def test_output_that_cannot_be_written(tmp_path: Path, run: Convert, documents: list[str]) -> None:
@@ -354,3 +190,9 @@ def test_a_folder_called_as_our_packages_hides_nothing_from_the_workers(tmp_path
     done = subprocess.run(command, cwd=tmp_path / "here", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "here/out/manifest.json").exists()
+
+
+def test_tokenizer_of_a_dataset_is_checked_against_its_fingerprint(copy: Path) -> None:
+    (copy / "tokenizer.model").write_bytes((copy / "tokenizer.model").read_bytes() + b"\x1a\x02\x08\x01")
+    with pytest.raises(InputError, match=r"tokenizer\.model: is not the tokenizer that made this dataset"):
+        load_tokenizer(copy)

@@ -96,7 +96,7 @@ def test_all_wrong_inputs_are_named_at_once(tmp_path: Path) -> None:
 
 def test_folder_without_a_usable_file(tmp_path: Path) -> None:
     make(tmp_path / "corpus", "a.csv", "b.bin")
-    with pytest.raises(InputError, match=r"no file to read \(2 files were left out\)"):
+    with pytest.raises(InputError, match=r"no file to read \(left out: 2 files\)"):
         find_sources([tmp_path / "corpus"])
 
 

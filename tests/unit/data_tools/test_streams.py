@@ -1,0 +1,62 @@
+"""Bytes of inputs: in blocks, hashed, decompressed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_tools import streams
+from data_tools.sources import Compression
+from data_tools.streams import DamagedStream, HashedRange, blocks
+
+PACK = {"gzip": gzip.compress, "zstd": zstandard.compress, "": bytes}
+
+
+def read(path: Path, compression: Compression, start: int = 0) -> bytes:
+    with HashedRange(str(path), start, path.stat().st_size) as raw:
+        return b"".join(blocks(raw, compression))
+
+
+@given(start=st.integers(0, 50), size=st.integers(0, 50), step=st.integers(1, 60))
+def test_a_range_gives_its_bytes_and_their_hash_however_it_is_read(fresh_folder, start, size, step) -> None:
+    content = bytes(range(120))
+    path = fresh_folder() / "a"
+    path.write_bytes(content)
+    counted: list[int] = []
+    with HashedRange(str(path), start, start + size, counted.append) as raw:
+        first = raw.read(step)
+        assert first == content[start : start + size][:step]
+        assert raw.finish() == hashlib.sha256(content[start : start + size]).hexdigest()
+    assert sum(counted) == size
+
+
+@pytest.mark.parametrize("compression", PACK)
+def test_frames_that_follow_one_another_are_one_text(tmp_path: Path, compression: Compression, monkeypatch) -> None:
+    monkeypatch.setattr(streams, "COMPRESSED_BLOCK", 7)
+    parts = [b"one " * 100, b"two", b"three " * 1000]
+    (tmp_path / "a").write_bytes(b"".join(PACK[compression](part) for part in parts))
+    assert read(tmp_path / "a", compression) == b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("compression", "content", "message"),
+    [
+        ("gzip", b"", "an empty file is no gzip stream"),
+        ("zstd", b"", "an empty file is no zstd stream"),
+        ("gzip", gzip.compress(b"text" * 99)[:-9], "the gzip stream is cut"),
+        ("zstd", zstandard.compress(b"text" * 99)[:-2], "the zstd stream is cut"),
+        ("gzip", b"plain text", "not gzip, or damaged"),
+        ("zstd", b"plain text", "not zstd, or damaged"),
+        ("gzip", gzip.compress(b"text") + b"rest", "not gzip, or damaged"),
+    ],
+)
+def test_what_cannot_be_decompressed_is_said(tmp_path: Path, compression: Compression, content, message) -> None:
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(DamagedStream, match=message):
+        read(tmp_path / "a", compression)
