@@ -15,6 +15,7 @@ from msllm.rehearsal.collectives import cell_of, collectives_of, summarize
 from msllm.rehearsal.compare import Verdict
 from msllm.rehearsal.execute import load_arrays
 from msllm.rehearsal.mindir import DTYPE_IDS, Builder, Program, TensorType
+from msllm.rehearsal.process import run_simulated
 
 pytestmark = pytest.mark.distributed
 
@@ -106,6 +107,15 @@ def test_the_collectives_of_optimizer_parallel_are_counted(optimizer_parallel):
     scattered = next(row for row in rows if row["kind"] == "ReduceScatter")
     assert (scattered["number"], scattered["axis"], scattered["link"]) == (len(weights), "data", "inside")
     assert scattered["bytes"] == sum(2 * p["bytes"] for p in weights)
+
+
+def test_a_lazily_inlined_graph_communicates_as_the_unrolled_one(pipeline):
+    config = str(pipeline.folder / "resolved.yaml")
+    spec = {"config": config, "weights": None, "mindir": None, "executable": False, "run": False}
+    lazy = run_simulated(spec, rank=1, size=2, folder=pipeline.folder / "lazy")["collectives"]
+    unrolled = pipeline.results[1]["collectives"]
+    assert len(lazy) <= len(unrolled)
+    assert summarize(lazy, pipeline.mesh, 1) == summarize(unrolled, pipeline.mesh, 1)
 
 
 def test_a_wrong_slice_of_one_gradient_is_caught_and_named(optimizer_parallel):
