@@ -40,8 +40,8 @@ def slice_of(parameter: Mapping[str, Any], rank: int) -> tuple[slice, ...]:
     index = [0 if axis is None else int(coordinates[axis]) for axis in axes]
     if optimizer_group and shape:
         same = math.prod(matrix) // math.prod(parts)
-        shards = shape[0] // parts[0] // max(held[0], 1) if held else 1
-        index[0] = index[0] * shards + _place_among_same(place, matrix, axes) % shards if same > 1 else index[0]
+        shards = min(max(shape[0] // parts[0] // held[0], 1), same)
+        index[0] = index[0] * shards + _place_among_same(place, matrix, axes) % shards
         parts[0] *= shards
     if len(parts) != len(shape) or tuple(length // count for length, count in zip(shape, parts)) != held:
         raise RunError(f"{parameter['name']}: shape {shape} cut by layout {layout} gives no slice of shape {held}")

@@ -48,7 +48,7 @@ def collective(
     attribute = primitive.attribute.add(name="group_rank_ids")
     attribute.type = attribute.TUPLE
     for rank in ranks:
-        attribute.values.add().values.add(i=rank)
+        attribute.values.add(ints=[rank], type=attribute.INT64)
     return build.tensor(name, [value], result, output)
 
 
