@@ -10,10 +10,10 @@ import numpy as np
 
 from msllm.config.sections import DataConfig, ModelConfig
 from msllm.data.manifest import INDEX_SUFFIX, Manifest
+from msllm.data.mindrecord import COLUMN
 from msllm.data.sampler import RankShare, SampleOrder
 from msllm.errors import InputError, Problem
 
-COLUMN = "input_ids"
 WINDOW = 1 << 20
 """Rows that one MindDataset is given: its index sampler costs memory and start-up time for each."""
 

@@ -21,6 +21,7 @@ from msllm.data.manifest import INDEX_SUFFIX
 from msllm.errors import InputError, Problem, RunError
 
 COLUMN = "input_ids"
+"""The only column of a row."""
 FORBIDDEN_IN_NAMES = set("\\:*?\"<>|`&;'")
 """What MindRecord refuses in a file name; folders may have any."""
 MAX_SEQ_LENGTH = 1 << 24

@@ -5,17 +5,23 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from msllm.errors import InputError
+import mindspore as ms
+from mindspore import Tensor
+
+from msllm.errors import InputError, MsllmError, RunError
+from msllm.parallel.reduce import SumOverRanks
 
 
 class CallbackRunner:
     """Calls every hook of MindSpore callbacks with the context that `Model.train` would give them.
 
     `net_outputs` is the loss tensor, `cur_step_num` the global step, `train_dataset_element` this rank's batch; one epoch is
-    the whole run. A callback that calls `run_context.request_stop()` ends the run after the step, with a checkpoint.
+    the whole run. A callback that calls `run_context.request_stop()` ends the run after the step, with a checkpoint; on
+    several ranks one such call ends it on all. Every rank has the same callbacks.
     """
 
     def __init__(self, callbacks: Sequence[Any], model: Any, step_cell: Any, train_steps: int, device_number: int):
@@ -39,11 +45,25 @@ class CallbackRunner:
         self._callbacks = list(callbacks)
         self._params = params
         self._context = RunContext(params)
+        self._sum_ranks = SumOverRanks(device_number) if callbacks and device_number > 1 else None
 
     def call(self, hook: str) -> None:
-        """`on_train_begin`, `on_train_epoch_begin`, `on_train_step_begin` and their `_end`s."""
+        """`on_train_begin`, `on_train_epoch_begin`, `on_train_step_begin` and their `_end`s.
+
+        Raises:
+            RunError: a callback raised, with its exception as the cause.
+        """
         for callback in self._callbacks:
-            getattr(callback, hook)(self._context)
+            try:
+                getattr(callback, hook)(self._context)
+            except MsllmError:
+                raise
+            except Exception as error:
+                kind = type(callback)
+                raise RunError(
+                    f"callback {kind.__module__}:{kind.__qualname__} failed in {hook}, step {self._params.cur_step_num}: "
+                    f"{_described(error)}; its traceback is in the log of this rank"
+                ) from error
 
     def step_begin(self, step: int, tokens: Any) -> None:
         """Before the step with this number, counted from 1, on this rank's batch `tokens`."""
@@ -52,10 +72,21 @@ class CallbackRunner:
         self.call("on_train_step_begin")
 
     def step_end(self, loss: Any) -> bool:
-        """After the step; whether a callback asked to stop."""
+        """After the step; whether a callback asked to stop, on whichever rank."""
         self._params.net_outputs = loss
         self.call("on_train_step_end")
-        return bool(self._context.get_stop_requested())
+        asked = bool(self._context.get_stop_requested())
+        if self._sum_ranks is None:
+            return asked
+        # A rank that stopped alone would leave the others waiting in their next AllReduce.
+        return bool(self._sum_ranks(Tensor(float(asked), ms.float32)).asnumpy() > 0)
+
+
+def _described(error: BaseException) -> str:
+    """An exception and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def load_callback(path: str) -> Any:
@@ -75,6 +106,8 @@ def load_callback(path: str) -> Any:
         raise InputError(
             f"--callback {path}: {error}; expected package.module:Class, a class without arguments"
         ) from None
+    except Exception as error:
+        raise InputError(f"--callback {path}: cannot be made: {_described(error)}") from None
     if not isinstance(made, Callback):
         raise InputError(f"--callback {path}: {class_name} must derive from mindspore.train.Callback")
     return made

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, TypeAdapter
 
 from msllm.checkpoint.state import complete_checkpoints, load_state, newest_good
 from msllm.config.sections import RunConfig
@@ -103,12 +104,12 @@ def restore(checkpoint: Path, step_cell: Any, config: RunConfig, manifest: Manif
 
 
 def _config_problems(checkpoint: Path, config: RunConfig) -> list[str]:
-    was, now = yaml.safe_load((checkpoint / "config.yaml").read_text()), config.to_dict()
+    was, now = _saved_config(checkpoint, config), config.to_dict()
     fields = [f"model.{key}" for key in now["model"]] + list(SAME)
     found = []
     for field in fields:
         section, key = field.split(".")
-        before, after = was.get(section, {}).get(key), now[section][key]
+        before, after = was[section].get(key), now[section][key]
         if before != after:
             found.append(f"{field} was {before!r} when this was saved and is {after!r} now; resume with the same value")
     return found
@@ -116,10 +117,26 @@ def _config_problems(checkpoint: Path, config: RunConfig) -> list[str]:
 
 def changed_fields(checkpoint: Path, config: RunConfig) -> list[str]:
     """Other fields that differ from those of the checkpoint, as lines to show; they are the user's right to change."""
-    was, now = yaml.safe_load((checkpoint / "config.yaml").read_text()), config.to_dict()
+    was, now = _saved_config(checkpoint, config), config.to_dict()
     return [
-        f"{section}.{key}: {was.get(section, {}).get(key)!r} -> {value!r}"
+        f"{section}.{key}: {was[section].get(key)!r} -> {value!r}"
         for section, values in now.items()
         for key, value in values.items()
-        if was.get(section, {}).get(key) != value
+        if was[section].get(key) != value
     ]
+
+
+def _saved_config(checkpoint: Path, config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The checkpoint's configuration; fields that were added since it was saved have their defaults."""
+    saved = yaml.safe_load((checkpoint / "config.yaml").read_text())
+    return {section: _defaults(type(getattr(config, section))) | saved.get(section, {}) for section in config.to_dict()}
+
+
+def _defaults(section: type[BaseModel]) -> dict[str, Any]:
+    """Field -> default, as JSON has it; fields without a default are left out."""
+    found = {}
+    for name, field in section.model_fields.items():
+        if not field.is_required():
+            value = field.get_default(call_default_factory=True)
+            found[name] = TypeAdapter(Any).dump_python(value, mode="json")
+    return found

@@ -7,13 +7,21 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 
 from msllm import __version__
-from msllm.checkpoint.state import TrainingState, checkpoint_name, prune, save_state
+from msllm.checkpoint.state import (
+    TrainingState,
+    checkpoint_name,
+    complete_checkpoints,
+    prune,
+    save_state,
+    step_of,
+)
 from msllm.config.sections import RunConfig
 from msllm.data.dataset import RankBatches
 from msllm.data.manifest import Manifest
@@ -107,7 +115,8 @@ class Trainer:
             self.callbacks.call("on_train_epoch_end")
             self.callbacks.call("on_train_end")
         except RunError as error:
-            self.console.failure(str(error))
+            cause = error.__cause__  # the exception of a user's callback
+            self.console.failure(str(error) + ("\n" + "".join(format_exception(cause)) if cause else ""))
             raise
         except KeyboardInterrupt:
             self.console.failure(f"stopped by Ctrl-C after step {self.step}; {self._last_good()}")
@@ -207,9 +216,16 @@ class Trainer:
         )
 
     def _way_back(self) -> str:
+        """Where to go on after steps without an update. A checkpoint of one of them holds the weights that failed."""
+        updated = self.step - self.overflows * self.config.training.sink_size
+        if self.last_saved is not None and step_of(self.last_saved) < updated:
+            return self._last_good()
+        advice = "lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
         if self.last_saved is None:
-            return f"{self._last_good()}; lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
-        return self._last_good()
+            return f"{self._last_good()}; {advice}"
+        before = [path for path in complete_checkpoints(self.last_saved.parent) if step_of(path) < updated]
+        good = f"last good checkpoint: {before[-1]}" if before else "there is none before it"
+        return f"{self.last_saved} holds the weights that failed; {good}; {advice}"
 
     def _last_good(self) -> str:
         return f"last good checkpoint: {self.last_saved}" if self.last_saved else "there is no checkpoint yet"

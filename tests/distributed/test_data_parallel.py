@@ -166,3 +166,15 @@ def test_a_mistake_ends_all_processes_with_its_message(folder: Path, launched: t
     said = (folder / "wrong_msrun" / "msrun.log").read_text()
     assert "Scheduler process" in said and "Distributed job exited with exception" in said  # msrun came to its own end
     assert not (folder / "wrong").exists()
+
+
+def test_a_stop_that_one_rank_asks_for_ends_all_at_the_same_step(folder: Path):
+    environment = tiny_runs.environment()
+    environment["PYTHONPATH"] += f":{Path(__file__).parent}"
+    command = ["train", "-c", "run.yaml", "-o", "stopped", *TWO_RANKS, "--callback", "stop_on_rank_1:StopOnRankOne"]
+    logs = folder / "stopped_msrun"
+    run_on_ranks(installed_script("msllm"), command, log_dir=logs, timeout=TIMEOUT, cwd=folder, env=environment)
+    assert [step for step, _ in tiny_runs.losses(folder / "stopped")] == [1, 2, 3]
+    assert tiny_runs.checkpoint(folder / "stopped", 3).is_dir()
+    for rank in (0, 1):
+        assert "stopped at step 3 because a callback" in (folder / f"stopped/logs/rank_{rank}.log").read_text()

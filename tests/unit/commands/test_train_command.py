@@ -6,6 +6,7 @@ import fcntl
 import gc
 import json
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,14 +215,25 @@ def test_a_learning_rate_that_breaks_the_weights_stops_the_run_with_all_that_hel
         "step 2, rank 0: loss ",
         "gradient norm nan: not finite",
         f"Rows of this rank's batch in {folder / 'data'}: [",
-        "last good checkpoint: broken/checkpoints/step_00000001",
+        "broken/checkpoints/step_00000001 holds the weights that failed; there is none before it; lower optimizer.",
         code=1,
     )
+    assert "last good checkpoint" not in done.err
     from msllm.data.sampler import SampleOrder
 
     rows = SampleOrder(tiny_runs.ROWS, seed=42).rows_at(np.arange(8, 16)).tolist()
     assert str(rows) in done.err
     assert [line["step"] for line in tiny_runs.metrics(folder / "broken")] == [1]
+
+
+def test_the_last_good_checkpoint_is_one_before_the_weights_that_failed(train, folder: Path):
+    shutil.copytree(folder / "finished", folder / "later")
+    values = {"optimizer__learning_rate": "1.0e30", "training__train_steps": 9}
+    done = train(*set_(**values), "--resume", "auto", output="later")
+    failed, good = "later/checkpoints/step_00000004 holds the weights that failed", "later/checkpoints/step_00000003"
+    assert_refused(done, "step 5, rank 0: ", f"{failed}; last good checkpoint: {good}; lower optimizer.", code=1)
+    done = train(*set_(**values, checkpoint__save_steps=100), "--resume", folder / good, output="rare")
+    assert_refused(done, "step 5, rank 0: ", f"last good checkpoint: {folder / good}\n", code=1)
 
 
 def test_a_nan_in_the_weights_is_told_with_the_checkpoint_to_go_back_to(train, folder: Path):
@@ -233,7 +245,7 @@ def test_a_nan_in_the_weights_is_told_with_the_checkpoint_to_go_back_to(train, f
     config = tiny_runs.load(folder / "run.yaml").config
     bad = save_state(folder / "poisoned", 2, type(state)(poisoned, state.optimizer, state.state), config)
     done = train("--resume", bad, output="after_nan")
-    assert_refused(done, "step 3, rank 0: loss nan", "The update was not made", str(bad), code=1)
+    assert_refused(done, "step 3, rank 0: loss nan", "The update was not made", f"{bad} holds the weights that", code=1)
 
 
 def test_float16_that_overflows_without_end_stops_with_the_scale(train, folder: Path):

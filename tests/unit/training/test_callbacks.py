@@ -14,7 +14,7 @@ from mindspore.train import Callback, LossMonitor, Model
 
 from msllm.config.sections import RunConfig
 from msllm.data.sampler import SampleOrder
-from msllm.errors import InputError
+from msllm.errors import InputError, RunError
 from msllm.parallel.world import World
 from msllm.registry import build_model, sharding
 from msllm.testing.datasets import counting_rows
@@ -68,6 +68,19 @@ class StopAtThree(Callback):
     def on_train_step_end(self, run_context):
         if run_context.original_args().cur_step_num == 3:
             run_context.request_stop()
+
+
+class Broken(Callback):
+    """A user's mistake, in the second step."""
+
+    def on_train_step_end(self, run_context):
+        if run_context.original_args().cur_step_num == 2:
+            raise ValueError("the user's own words")
+
+
+class BrokenFromTheStart(Callback):
+    def __init__(self):
+        raise RuntimeError("no licence")
 
 
 class NeedsArguments(Callback):
@@ -137,6 +150,20 @@ def test_a_callback_that_asks_to_stop_ends_the_run_with_a_checkpoint(config: Pat
     assert tiny_runs.weights(run, 3) == tiny_runs.weights(our_run[0], 3)
 
 
+def test_a_callback_that_fails_ends_the_run_by_its_name_and_its_traceback_is_in_the_log(config: Path):
+    run = config.parent / "broken"
+    with pytest.raises(RunError) as error:
+        tiny_runs.train(config, run, callbacks=("test_callbacks:Broken",))
+    line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "raise ValueError" in text)
+    assert str(error.value) == (
+        "callback test_callbacks:Broken failed in on_train_step_end, step 2: "
+        f"ValueError: the user's own words ({__file__}:{line}); its traceback is in the log of this rank"
+    )
+    log = (run / "logs" / "rank_0.log").read_text()
+    assert "Traceback (most recent call last)" in log and f'{__file__}", line {line}' in log
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_00000001"]
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
@@ -145,6 +172,7 @@ def test_a_callback_that_asks_to_stop_ends_the_run_with_a_checkpoint(config: Pat
         ("test_callbacks", "package.module:Class"),
         (":Thing", "package.module:Class"),
         ("test_callbacks:NeedsArguments", "every"),
+        ("test_callbacks:BrokenFromTheStart", "cannot be made: RuntimeError: no licence"),
         ("test_callbacks:NoCallback", "must derive from mindspore.train.Callback"),
     ],
 )

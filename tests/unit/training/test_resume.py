@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import tiny_runs
+import yaml
 
 from msllm.errors import InputError
+from msllm.files import sha256_of
 
 STEPS = 6
 FLOAT16 = (
@@ -127,6 +129,32 @@ def test_what_would_not_be_the_same_run_is_refused_by_name(config: Path, whole: 
     assert [fact for fact in facts if fact not in str(error.value)] == []
     assert "step_00000006" in str(error.value)
     assert_same_run(run, whole, first_saved=1)
+
+
+def without(checkpoint: Path, *fields: str) -> None:
+    """Make a checkpoint one of a version that did not have these fields yet."""
+    config = yaml.safe_load((checkpoint / "config.yaml").read_text())
+    for field in fields:
+        section, key = field.split(".")
+        del config[section][key]
+    (checkpoint / "config.yaml").write_text(yaml.safe_dump(config))
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    file = checkpoint / "config.yaml"
+    manifest["files"]["config.yaml"] = {"sha256": sha256_of(file), "bytes": file.stat().st_size}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    (checkpoint / "COMPLETE").write_text(sha256_of(checkpoint / "manifest.json") + "\n")
+
+
+def test_a_field_that_a_later_version_adds_is_accepted_where_it_has_its_default(
+    config: Path, whole: Path, tmp_path: Path, capsys
+):
+    run = shutil.copytree(whole, tmp_path / "run")
+    fields = ("model.rms_norm_eps", "model.rope_scaling", "optimizer.betas", "training.log_steps")
+    without(tiny_runs.checkpoint(run, STEPS), *fields)
+    tiny_runs.train(config, run, resume="auto")
+    assert "changed since" not in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"model.rms_norm_eps was 1e-0\d when this was saved and is 0.25 now"):
+        tiny_runs.train(config, run, "model.rms_norm_eps=0.25", resume="auto")
 
 
 def test_other_data_and_another_seq_length_are_refused(config: Path, whole: Path, tmp_path: Path):
