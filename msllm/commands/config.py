@@ -102,7 +102,8 @@ def import_mindformers(
             }
         )
         return
-    typer.echo(f"wrote {output} with {sum(len(keys) for keys in imported.values.values())} values")
+    count = sum(len(keys) for keys in imported.values.values())
+    typer.echo(f"wrote {output} with {count} {'value' if count == 1 else 'values'}")
     _list("Carried over, but not the same as in MindFormers:", imported.differences)
     _list("Not carried over:", [f"{', '.join(paths)}: {reason}" for reason, paths in imported.dropped.items()])
     _list(f"Still to do in {output} before it is a whole configuration:", imported.missing)

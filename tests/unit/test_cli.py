@@ -101,6 +101,9 @@ def test_import_mindformers_writes_a_file_and_says_what_is_missing(run, tmp_path
     output.unlink()
     code, out, _ = run("config", "import-mindformers", str(source), "-o", str(output), "--json")
     assert json.loads(out)["config"]["parallel_config"] == {"model_parallel": 4, "vocab_emb_dp": True}
+    output.unlink()
+    source.write_text("recompute_config:\n  recompute: true\n")
+    assert f"wrote {output} with 1 value\n" in run("config", "import-mindformers", str(source), "-o", str(output))[1]
 
 
 def test_a_folder_that_cannot_be_written_is_a_message(run, tmp_path):
