@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CHUNK = 1 << 20
@@ -42,7 +44,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
     """Write a file that is either the old one or the whole new one, even if power fails."""
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -61,12 +63,11 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
 def new_directory(path: str | Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; at the end flush it and rename it to `path`, which must not exist.
 
-    On an exception the temporary folder is removed and nothing appears. A process that is killed leaves
-    `.<name>.tmp-<pid>` behind; `remove_leftovers` clears those away.
+    On an exception the temporary folder is removed and nothing appears. What a killed process leaves is removed by the next
+    one that writes `path`, and by `remove_leftovers`.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = _temporary(path)
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -79,12 +80,28 @@ def new_directory(path: str | Path) -> Iterator[Path]:
 
 
 def remove_leftovers(directory: str | Path) -> None:
-    """Remove the temporary files and folders that killed processes left in `directory`."""
+    """Remove the temporary files and folders that killed processes left in `directory`, which no other machine writes now."""
     for entry in Path(directory).glob(".*.tmp-*"):
-        pid = entry.name.rsplit("-", 1)[-1]
-        if pid.isdigit() and os.path.exists(f"/proc/{pid}") and int(pid) != os.getpid():
-            continue
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
+        _remove_left(entry)
+
+
+def _temporary(path: Path) -> Path:
+    """A name beside `path` for this process alone, once what killed processes of this machine left of `path` is gone.
+
+    Other machines that share the disk may be writing: their processes cannot be asked for, so theirs is left alone.
+    """
+    stem = f".{path.name}.tmp-{socket.gethostname()}-"
+    for entry in path.parent.glob(f"{glob.escape(stem)}*"):
+        _remove_left(entry)
+    return path.with_name(f"{stem}{os.getpid()}")
+
+
+def _remove_left(entry: Path) -> None:
+    pid = entry.name.rsplit("-", 1)[-1]
+    if pid.isdigit() and os.path.exists(f"/proc/{pid}") and int(pid) != os.getpid():
+        return
+    if entry.is_dir():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        with suppress(OSError):  # another user's, in a folder for all: no reason not to write
+            entry.unlink()
