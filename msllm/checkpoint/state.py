@@ -129,8 +129,8 @@ def damage_of(path: Path) -> list[str]:
     return found
 
 
-def load_state(path: Path) -> TrainingState:
-    """Read a state after checking every byte of it.
+def check_state(path: Path) -> None:
+    """Compare every byte of a state with its manifest.
 
     Raises:
         InputError: with each missing, cut or changed file.
@@ -140,8 +140,24 @@ def load_state(path: Path) -> TrainingState:
     damage = damage_of(path)
     if damage:
         raise InputError([Problem(text, path) for text in damage])
+
+
+def load_state(path: Path, checked: bool = False) -> TrainingState:
+    """Read a state, after `check_state` where the caller has not `checked` it.
+
+    Raises:
+        InputError: as `check_state`.
+    """
+    if not checked:
+        check_state(path)
     tensors = {name: safetensors.numpy.load_file(str(path / f"{name}.safetensors")) for name in TENSOR_FILES}
-    return TrainingState(tensors["model"], tensors["optimizer"], json.loads((path / "state.json").read_text()))
+    return TrainingState(tensors["model"], tensors["optimizer"], saved_values(path))
+
+
+def saved_values(path: Path) -> dict[str, Any]:
+    """The plain values of a state: `TrainingState.state`."""
+    values: dict[str, Any] = json.loads((path / "state.json").read_text())
+    return values
 
 
 def newest_good(root: Path) -> tuple[Path | None, list[Problem]]:

@@ -91,7 +91,7 @@ def run(
         for problem in passed_over:
             trainer.console.warning(f"passed over a damaged checkpoint: {problem}")
         if checkpoint is not None:
-            trainer.resume(checkpoint)
+            trainer.resume(checkpoint, checked=True)
         if main:
             directory.begin(loaded.config, train_data.directory / train_data.tokenizer.file, trainer.step)
         trainer.run()

@@ -9,11 +9,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import mindspore as ms
-from mindspore import Tensor
-
 from msllm.errors import InputError, MsllmError, RunError
-from msllm.parallel.reduce import SumOverRanks
+from msllm.training.agreement import Agreement
 
 
 class CallbackRunner:
@@ -24,7 +21,7 @@ class CallbackRunner:
     several ranks one such call ends it on all. Every rank has the same callbacks.
     """
 
-    def __init__(self, callbacks: Sequence[Any], model: Any, step_cell: Any, train_steps: int, device_number: int):
+    def __init__(self, callbacks: Sequence[Any], model: Any, step_cell: Any, train_steps: int, agreement: Agreement):
         from mindspore import context
         from mindspore.train.callback import RunContext
         from mindspore.train.callback._callback import InternalCallbackParam
@@ -35,7 +32,7 @@ class CallbackRunner:
         params.optimizer = step_cell.optimizer
         params.epoch_num = params.cur_epoch_num = 1
         params.batch_num = train_steps
-        params.device_number = device_number
+        params.device_number = agreement.size
         params.dataset_sink_mode = False
         params.mode = "train"
         params.parallel_mode = context.get_auto_parallel_context("parallel_mode")
@@ -45,7 +42,7 @@ class CallbackRunner:
         self._callbacks = list(callbacks)
         self._params = params
         self._context = RunContext(params)
-        self._sum_ranks = SumOverRanks(device_number) if callbacks and device_number > 1 else None
+        self._agreement = agreement
 
     def call(self, hook: str) -> None:
         """`on_train_begin`, `on_train_epoch_begin`, `on_train_step_begin` and their `_end`s.
@@ -75,11 +72,8 @@ class CallbackRunner:
         """After the step; whether a callback asked to stop, on whichever rank."""
         self._params.net_outputs = loss
         self.call("on_train_step_end")
-        asked = bool(self._context.get_stop_requested())
-        if self._sum_ranks is None:
-            return asked
         # A rank that stopped alone would leave the others waiting in their next AllReduce.
-        return bool(self._sum_ranks(Tensor(float(asked), ms.float32)).asnumpy() > 0)
+        return bool(self._callbacks) and self._agreement.any(bool(self._context.get_stop_requested()))
 
 
 def _described(error: BaseException) -> str:

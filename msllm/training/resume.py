@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from msllm.checkpoint.state import complete_checkpoints, load_state, newest_good
+from msllm.checkpoint.state import check_state, complete_checkpoints, load_state, newest_good, saved_values, step_of
 from msllm.config.sections import RunConfig
 from msllm.data.manifest import Manifest
 from msllm.errors import InputError, Problem
@@ -30,12 +31,15 @@ def dataset_fingerprint(manifest: Manifest) -> dict[str, Any]:
 
 
 def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None, list[Problem]]:
-    """The checkpoint that `--resume` names, and what is wrong with newer ones that were passed over.
+    """The checkpoint that `--resume` names, every byte of it checked, and what is wrong with newer ones passed over.
 
     `no` wants an empty run folder, `auto` takes the newest undamaged state or begins at step 0, anything else is a path.
 
+    Each rank checks it for itself, and not the main rank for all: servers read through mounts and caches of their own, and
+    ranks that differ in one flipped bit of the weights would go on side by side without a word.
+
     Raises:
-        InputError: the folder holds a run and `resume` is `no`, or all that it holds is damaged.
+        InputError: the folder holds a run and `resume` is `no`, or what would be taken is damaged.
     """
     if resume == "no":
         if directory.has_run():
@@ -55,12 +59,14 @@ def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None
                 else "name one of its checkpoints"
             )
             raise InputError(Problem(f"is a run's folder, not a checkpoint's; {hint}", chosen))
-        newer = [p.name for p in complete_checkpoints(directory.checkpoints) if p.name > chosen.name]
+        check_state(chosen)
+        step = saved_values(chosen)["step"]
+        newer = [p.name for p in complete_checkpoints(directory.checkpoints) if step_of(p) > step]
         if newer:
             raise InputError(
                 Problem(
-                    f"holds checkpoints after {chosen.name} ({', '.join(newer)}), which a run from there would replace; "
-                    f"move them away or choose another --output",
+                    f"holds checkpoints after step {step} of {chosen} ({', '.join(newer)}), which a run from there would "
+                    f"replace; move them away or choose another --output",
                     directory.path,
                 )
             )
@@ -71,13 +77,15 @@ def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None
     return path, damaged
 
 
-def restore(checkpoint: Path, step_cell: Any, config: RunConfig, manifest: Manifest) -> dict[str, Any]:
-    """Put a checkpoint's state into the step cell and return its plain values.
+def restore(
+    checkpoint: Path, step_cell: Any, config: RunConfig, manifest: Manifest, checked: bool = False
+) -> dict[str, Any]:
+    """Put a checkpoint's state into the step cell and return its plain values; `checked` as for `load_state`.
 
     Raises:
         InputError: damaged files, another model, other data, or another order of the data.
     """
-    saved = load_state(checkpoint)
+    saved = load_state(checkpoint, checked)
     problems = [Problem(text, checkpoint / "config.yaml") for text in _config_problems(checkpoint, config)]
     tensors = saved.model | saved.optimizer
     found = tensor_problems(step_cell, tensors)
@@ -140,3 +148,25 @@ def _defaults(section: type[BaseModel]) -> dict[str, Any]:
             value = field.get_default(call_default_factory=True)
             found[name] = TypeAdapter(Any).dump_python(value, mode="json")
     return found
+
+
+def way_back(checkpoints: Mapping[int, Path], updated: int, unseen: bool) -> str:
+    """Where a run can go on after steps without an update, for the end of its message.
+
+    A checkpoint is known to be good where a step that began with its weights was finite. One of step `updated` or later holds
+    the weights that failed.
+
+    Args:
+        checkpoints: by step.
+        updated: last step that is known to have changed the weights.
+        unseen: whether later ones may have, between two looks from the host.
+    """
+    advice = "lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
+    if not checkpoints:
+        return f"there is no checkpoint yet; {advice}"
+    before = [step for step in checkpoints if step < updated]
+    good = f"last good checkpoint: {checkpoints[max(before)]}" if before else "there is none before it"
+    newest = max(checkpoints)
+    if newest < updated:
+        return good
+    return f"{checkpoints[newest]} {'may hold' if unseen else 'holds'} the weights that failed; {good}; {advice}"

@@ -26,16 +26,17 @@ from msllm.config.sections import RunConfig
 from msllm.data.dataset import RankBatches
 from msllm.data.manifest import Manifest
 from msllm.data.sampler import RankShare, SampleOrder
-from msllm.errors import RunError
+from msllm.errors import InputError, RunError
 from msllm.parallel.reduce import SumOverRanks
 from msllm.parallel.world import World
+from msllm.training.agreement import Agreement
 from msllm.training.build import build_step, get_tensors
 from msllm.training.callbacks import CallbackRunner
 from msllm.training.console import RunConsole
 from msllm.training.evaluate import Evaluator, evaluation_share
 from msllm.training.feed import Fed, Feed, HostFeed, SinkFeed
 from msllm.training.metrics import MetricsFile, StepMetrics, memory_bytes
-from msllm.training.resume import changed_fields, dataset_fingerprint, restore
+from msllm.training.resume import changed_fields, dataset_fingerprint, restore, way_back
 from msllm.training.run_directory import RunDirectory
 
 
@@ -81,18 +82,25 @@ class Trainer:
             eval_share = evaluation_share(share, evaluation.rows)
             rank_batches = RankBatches(evaluation, order, eval_share, config.data)
             self.evaluator = Evaluator(model, rank_batches, SumOverRanks(world.size), training.eval_batches)
-        self.callbacks = CallbackRunner(callbacks, model, self.step_cell, training.train_steps, world.size)
+        self.agreement = Agreement(world)
+        self.callbacks = CallbackRunner(callbacks, model, self.step_cell, training.train_steps, self.agreement)
         self.step = 0
         self.samples_seen = 0
         self.overflows = 0
         self.last_saved: Path | None = None
+        self._began_from: dict[int, Path] = {}
 
-    def resume(self, checkpoint: Path) -> None:
-        """Take up the run where `checkpoint` left it; InputError where it belongs to another run."""
-        state = restore(checkpoint, self.step_cell, self.config, self.train)
+    def resume(self, checkpoint: Path, checked: bool = False) -> None:
+        """Take up the run where `checkpoint` left it; InputError where it is damaged or belongs to another run.
+
+        `checked`: every byte of it was compared with its checksum already.
+        """
+        state = restore(checkpoint, self.step_cell, self.config, self.train, checked)
         self.step, self.samples_seen = state["step"], state["samples_seen"]
         self.overflows = state["consecutive_overflows"]
         self.last_saved = checkpoint
+        earlier = {step_of(path): path for path in complete_checkpoints(checkpoint.parent)}
+        self._began_from = {step: path for step, path in earlier.items() if step < self.step} | {self.step: checkpoint}
         for line in changed_fields(checkpoint, self.config) if self.world.is_main else ():
             self.console.warning(f"changed since the checkpoint: {line}")
         self.console.info(f"resumed from {checkpoint}: step {self.step}, {self.samples_seen} samples seen")
@@ -101,8 +109,10 @@ class Trainer:
         """Train until training.train_steps.
 
         Raises:
+            InputError: the ranks would go on from different steps.
             RunError: the loss is not finite, float16 overflows without end, or the disk is full.
         """
+        self._check_same_step()
         metrics = None
         if self.world.is_main:
             metrics = MetricsFile(self.directory.metrics, self.directory.tensorboard, self.step + 1)
@@ -119,13 +129,13 @@ class Trainer:
             self.console.failure(str(error) + ("\n" + "".join(format_exception(cause)) if cause else ""))
             raise
         except KeyboardInterrupt:
-            self.console.failure(f"stopped by Ctrl-C after step {self.step}; {self._last_good()}")
+            self.console.failure(f"stopped by Ctrl-C after step {self.step}; {self._newest()}")
             raise
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             text = (
-                f"{self.directory.path}: disk full in step {self.step} ({error.strerror}); {self._last_good()}; make room, "
+                f"{self.directory.path}: disk full in step {self.step} ({error.strerror}); {self._newest()}; make room, "
                 f"then go on with --resume auto"
             )
             self.console.failure(text)
@@ -134,6 +144,15 @@ class Trainer:
             if metrics:
                 metrics.close()
             self.console.close()
+
+    def _check_same_step(self) -> None:
+        """Where servers do not see the same folder, each takes up another checkpoint, and then all wait for each other."""
+        main = self.agreement.of_main(self.step)
+        if main != self.step:
+            raise InputError(
+                f"{self.directory.path}: rank 0 goes on from step {main}, rank {self.world.rank} from step {self.step}; all "
+                f"ranks must see the same folder with the same checkpoints"
+            )
 
     def _introduce(self) -> None:
         config, size = self.config, sum(int(np.prod(p.shape)) for p in self.step_cell.weights)
@@ -203,7 +222,7 @@ class Trainer:
                 return
             raise RunError(
                 f"step {self.step}: {self.overflows} steps in a row overflowed float16 (loss scale is down to "
-                f"{values['loss_scale']:g}); the weights are those of step {self.step - self.overflows}; {self._way_back()}"
+                f"{values['loss_scale']:g}); the last update seen was that of step {self._updated()}; {self._way_back()}"
             )
         where = "only in the gradient" if self.world.size == 1 else "on another rank, or only in the gradient"
         if not np.isfinite(values["local_loss"]):
@@ -215,20 +234,20 @@ class Trainer:
             f"{rows}. The update was not made; {self._way_back()}"
         )
 
-    def _way_back(self) -> str:
-        """Where to go on after steps without an update. A checkpoint of one of them holds the weights that failed."""
-        updated = self.step - self.overflows * self.config.training.sink_size
-        if self.last_saved is not None and step_of(self.last_saved) < updated:
-            return self._last_good()
-        advice = "lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
-        if self.last_saved is None:
-            return f"{self._last_good()}; {advice}"
-        before = [path for path in complete_checkpoints(self.last_saved.parent) if step_of(path) < updated]
-        good = f"last good checkpoint: {before[-1]}" if before else "there is none before it"
-        return f"{self.last_saved} holds the weights that failed; {good}; {advice}"
+    def _updated(self) -> int:
+        """The last step that was seen to change the weights: of the steps of a sink, the host sees the last one."""
+        return self.step - self.overflows * self.config.training.sink_size
 
-    def _last_good(self) -> str:
-        return f"last good checkpoint: {self.last_saved}" if self.last_saved else "there is no checkpoint yet"
+    def _way_back(self) -> str:
+        return way_back(self._checkpoints(), self._updated(), unseen=self.config.training.sink_size > 1)
+
+    def _newest(self) -> str:
+        found = self._checkpoints()
+        return f"last checkpoint: {found[max(found)]}" if found else "there is no checkpoint yet"
+
+    def _checkpoints(self) -> dict[int, Path]:
+        """By step, what is complete on the disk now: the main rank may be in the middle of writing one."""
+        return self._began_from | {step_of(path): path for path in complete_checkpoints(self.directory.checkpoints)}
 
     def _evaluate_and_save(self, metrics: MetricsFile | None, last: bool) -> None:
         training, checkpoint = self.config.training, self.config.checkpoint

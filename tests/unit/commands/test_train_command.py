@@ -234,6 +234,9 @@ def test_the_last_good_checkpoint_is_one_before_the_weights_that_failed(train, f
     assert_refused(done, "step 5, rank 0: ", f"{failed}; last good checkpoint: {good}; lower optimizer.", code=1)
     done = train(*set_(**values, checkpoint__save_steps=100), "--resume", folder / good, output="rare")
     assert_refused(done, "step 5, rank 0: ", f"last good checkpoint: {folder / good}\n", code=1)
+    shutil.copytree(folder / good, folder / "best")
+    done = train(*set_(**values, checkpoint__save_steps=100), "--resume", "best", output="from_a_copy")
+    assert_refused(done, "step 5, rank 0: ", "last good checkpoint: best\n", code=1)
 
 
 def test_a_nan_in_the_weights_is_told_with_the_checkpoint_to_go_back_to(train, folder: Path):

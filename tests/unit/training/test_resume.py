@@ -12,6 +12,7 @@ import yaml
 
 from msllm.errors import InputError
 from msllm.files import sha256_of
+from msllm.training.resume import way_back
 
 STEPS = 6
 FLOAT16 = (
@@ -176,8 +177,58 @@ def test_a_folder_with_a_run_is_not_written_without_being_told(config: Path, who
 
 
 def test_an_earlier_checkpoint_of_the_same_folder_is_not_gone_back_to(config: Path, whole: Path):
-    with pytest.raises(InputError, match="holds checkpoints after step_00000002"):
+    with pytest.raises(InputError, match="holds checkpoints after step 2 of .*step_00000003, step_00000004"):
         tiny_runs.train(config, whole, resume=str(tiny_runs.checkpoint(whole, 2)))
+
+
+@pytest.mark.parametrize("name", ["best", "zzz"])
+def test_a_copy_of_a_checkpoint_is_known_by_its_step_and_not_by_its_name(
+    config: Path, whole: Path, tmp_path: Path, name: str
+):
+    copy = str(shutil.copytree(tiny_runs.checkpoint(whole, 2), tmp_path / name))
+    with pytest.raises(InputError, match=f"holds checkpoints after step 2 of {copy}"):
+        tiny_runs.train(config, whole, resume=copy)
+    run = stopped_after(whole, 2, tmp_path / "run")
+    tiny_runs.train(config, run, resume=copy)
+    assert_same_run(run, whole, first_saved=1)
+
+
+@pytest.mark.parametrize("how", ["auto", "named"])
+def test_a_checkpoint_is_hashed_once(config: Path, whole: Path, tmp_path: Path, how: str, monkeypatch):
+    from msllm.checkpoint import state
+
+    run, last = shutil.copytree(whole, tmp_path / "run"), tiny_runs.checkpoint(tmp_path / "run", STEPS)
+    hashed = []
+    monkeypatch.setattr(state, "sha256_of", lambda path: hashed.append(path) or sha256_of(path))
+    tiny_runs.train(config, run, resume="auto" if how == "auto" else str(last))
+    assert hashed.count(last / "model.safetensors") == 1
+
+
+def test_ranks_that_see_different_checkpoints_do_not_begin(config: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("msllm.training.agreement.Agreement.of_main", lambda *_: 4)
+    with pytest.raises(InputError, match="rank 0 goes on from step 4, rank 0 from step 0; all ranks must see the same"):
+        tiny_runs.train(config, tmp_path / "run")
+
+
+CHECKPOINTS = {2: Path("a"), 4: Path("b"), 6: Path("c")}
+ADVICE = "; lower optimizer.learning_rate or lengthen lr_schedule.warmup_steps"
+
+
+@pytest.mark.parametrize(
+    ("steps", "updated", "said"),
+    [
+        ([], 0, f"there is no checkpoint yet{ADVICE}"),
+        ([2, 4, 6], 7, "last good checkpoint: c"),
+        ([2, 4, 6], 6, f"c holds the weights that failed; last good checkpoint: b{ADVICE}"),
+        ([2, 4, 6], 4, f"c holds the weights that failed; last good checkpoint: a{ADVICE}"),
+        ([2, 4, 6], 2, f"c holds the weights that failed; there is none before it{ADVICE}"),
+        ([2], 2, f"a holds the weights that failed; there is none before it{ADVICE}"),
+    ],
+)
+def test_a_checkpoint_is_called_good_only_where_a_finite_step_came_after_it(steps, updated: int, said: str):
+    checkpoints = {step: CHECKPOINTS[step] for step in steps}
+    assert way_back(checkpoints, updated, unseen=False) == said
+    assert way_back(checkpoints, updated, unseen=True) == said.replace("holds", "may hold")
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(config: Path, whole: Path, tmp_path: Path):
