@@ -84,14 +84,7 @@ def data(
     order = SampleOrder(manifest.rows, trained.training.seed, trained.data.shuffle)
     share = RankShare(trained.training.global_batch_size, trained.parallel_config.data_parallel)
     reader = RankBatches(manifest, order, share, trained.data)
-    import mindspore.dataset  # noqa: F401  its import is not the loader's time
-
-    started = time.perf_counter()
-    first = 0.0
-    for number, _ in enumerate(reader.batches(0, batches)):
-        if number == 0:
-            first = time.perf_counter() - started
-    seconds = time.perf_counter() - started
+    first, seconds = _read_seconds(reader, batches)
     rows = batches * share.local_batch_size
     result: dict[str, Any] = {
         "rows": rows,
@@ -145,6 +138,17 @@ def _seconds(cell: Any, tokens: Any) -> float:
     started = time.perf_counter()
     cell(tokens)[0].asnumpy()
     return time.perf_counter() - started
+
+
+@mindspore_session()
+def _read_seconds(reader: Any, batches: int) -> tuple[float, float]:
+    """Seconds until the first of so many batches, and until the last."""
+    started = time.perf_counter()
+    first = 0.0
+    for number, _ in enumerate(reader.batches(0, batches)):
+        if number == 0:
+            first = time.perf_counter() - started
+    return first, time.perf_counter() - started
 
 
 @mindspore_session()

@@ -50,18 +50,18 @@ def evaluate(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from msllm.data.dataset import RankBatches
-    from msllm.parallel.reduce import SumOverRanks
-    from msllm.training.evaluate import Evaluator, evaluation_share
-
-    share = evaluation_share(RankShare(batch_size), manifest.rows)
-    batches = RankBatches(manifest, SampleOrder(manifest.rows, 0, shuffle=False), share, trained.config.data)
     columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with (
         mindspore_session(),
         Progress(*columns, console=console, disable=as_json or not console.is_terminal, transient=True) as progress,
     ):
+        from msllm.data.dataset import RankBatches
+        from msllm.parallel.reduce import SumOverRanks
+        from msllm.training.evaluate import Evaluator, evaluation_share
+
+        share = evaluation_share(RankShare(batch_size), manifest.rows)
+        batches = RankBatches(manifest, SampleOrder(manifest.rows, 0, shuffle=False), share, trained.config.data)
         evaluator = Evaluator(load_model(trained), batches, SumOverRanks(1), max_batches)
         task = progress.add_task("evaluating", total=evaluator.steps)
         loss = evaluator.loss(lambda done: progress.update(task, completed=done))

@@ -42,12 +42,12 @@ def generate(
     words = load_tokenizer_of(trained, tokenizer)
     ids = words.encode(prompt) or [words.bos_id if words.bos_id is not None else words.eod_id]
 
-    from msllm.generation.generator import Generator
-
     longest = trained.config.model.max_position_embeddings
     new: list[int] = []
     shown = words.decode(ids)
     with mindspore_session():
+        from msllm.generation.generator import Generator
+
         generator = Generator(load_model(trained), longest, cache, words.vocab_size)
         started = time.perf_counter()
         for token in generator.generate(ids, max_new_tokens, sampling, [words.eod_id, *(stop_id or [])], seed):

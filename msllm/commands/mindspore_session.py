@@ -19,7 +19,7 @@ SHOW_CURSOR = "\x1b[?25h"
 
 @contextmanager
 def mindspore_session(reports: Path | None = None) -> Iterator[None]:
-    """Let MindSpore work; restores what it found.
+    """Import MindSpore and let it work; restores what it found.
 
     The compiler's report on a graph that does not compile goes to `reports` (left out: the folder for temporary files) and
     not to the current folder, unless the user has set MS_OM_PATH.
@@ -27,6 +27,7 @@ def mindspore_session(reports: Path | None = None) -> Iterator[None]:
     Ctrl-C raises KeyboardInterrupt as ever, and stderr is closed until that leaves this block: inside the compiler it is an
     error like any other, of which MindSpore prints pages.
     """
+    _import_mindspore()
     given = os.environ.get(REPORTS)
     if given is None:
         os.environ[REPORTS] = str((reports or Path(tempfile.gettempdir())).absolute())
@@ -61,3 +62,20 @@ def mindspore_session(reports: Path | None = None) -> Iterator[None]:
             os.close(stderr)
             if sys.stderr.isatty():
                 sys.stderr.write(SHOW_CURSOR)  # what a live line has written at its end was lost
+
+
+def _import_mindspore() -> None:
+    """Ctrl-C waits for the end of the import, some seconds: broken off, it goes on with half of itself and aborts at the exit."""
+    asked = False
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+
+    before = signal.signal(signal.SIGINT, wait)
+    try:
+        import mindspore  # noqa: F401
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,23 +59,44 @@ def test_reports_of_the_compiler_go_where_the_user_says_or_out_of_the_way(monkey
     assert os.environ["MS_OM_PATH"] == "mine"
 
 
-@pytest.mark.fault
-def test_ctrl_c_during_compilation_is_one_line_and_no_file_in_the_users_folder(tmp_path):
-    config = tiny_runs.write_config(tmp_path / "a.yaml", tiny_runs.write_data(tmp_path / "data"))
-    (tmp_path / "here").mkdir()
-    arguments = ["train", "-c", str(config), "-o", "run", "-s", "model.num_hidden_layers=12"]
-    process = subprocess.Popen(
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [str(Path(sys.executable).with_name("msllm")), *arguments],
-        cwd=tmp_path / "here",
+        cwd=cwd,
         env=tiny_runs.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    log, end = tmp_path / "here/run/logs/rank_0.log", time.monotonic() + 60
-    while not (log.exists() and "compiling" in log.read_text()):
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
         assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.005)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("command", ["train", "bench step", "bench data"])
+def test_ctrl_c_during_the_import_of_mindspore_is_one_line(tmp_path, command):
+    config = tiny_runs.write_config(tmp_path / "a.yaml", tiny_runs.write_data(tmp_path / "data"))
+    output = ["-o", "run"] if command == "train" else []
+    process = start(*command.split(), "-c", str(config), *output, cwd=tmp_path)
+    wait_until(lambda: "_c_expression" in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "error: stopped by Ctrl-C\n")
+
+
+@pytest.mark.fault
+def test_ctrl_c_during_compilation_is_one_line_and_no_file_in_the_users_folder(tmp_path):
+    config = tiny_runs.write_config(tmp_path / "a.yaml", tiny_runs.write_data(tmp_path / "data"))
+    (tmp_path / "here").mkdir()
+    arguments = ["train", "-c", str(config), "-o", "run", "-s", "model.num_hidden_layers=12"]
+    process = start(*arguments, cwd=tmp_path / "here")
+    log = tmp_path / "here/run/logs/rank_0.log"
+    wait_until(lambda: log.exists() and "compiling" in log.read_text(), process)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
