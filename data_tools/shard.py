@@ -259,7 +259,7 @@ class _Reading:
             self._raise()
 
     def _raise(self) -> None:
-        raise unusable(self.faults, self.skipped, "Mend them, or leave them out with --on-error skip")
+        raise unusable(self.faults, self.skipped, "Mend the input, or leave such documents out with --on-error skip")
 
 
 def _refuse_changed(unit: Unit) -> None:

@@ -44,7 +44,7 @@ def check_dataset(manifest: Manifest, data: DataConfig, model: ModelConfig, smal
         )
     if manifest.rows < smallest:
         problems.append(
-            f"the dataset has {manifest.rows} rows, training.global_batch_size ({smallest}) is more than that; lower it, "
+            f"the dataset has {manifest.rows} {'row' if manifest.rows == 1 else 'rows'}, training.global_batch_size ({smallest}) is more than that; lower it, "
             f"or convert more text or with a smaller --seq-length"
         )
     if problems:

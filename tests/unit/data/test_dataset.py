@@ -82,6 +82,14 @@ def test_all_that_does_not_fit_is_said_at_once(manifest: Manifest):
     assert all(str(manifest.directory) in text for text in (length, vocabulary, rows))
 
 
+def test_a_dataset_of_one_row_is_read_again_and_again_and_told_in_the_singular(tmp_path: Path):
+    one = write_dataset(tmp_path / "one", TOKENS[:1], VOCAB)
+    read = list(rank_batches(one, RankShare(1)).batches(0, 3))
+    assert np.array_equal(np.concatenate(read), TOKENS[[0, 0, 0]])
+    with pytest.raises(InputError, match=r"the dataset has 1 row, training.global_batch_size \(2\) is more"):
+        check_dataset(one, data_config(), model_config(), smallest=2)
+
+
 def test_the_largest_id_may_be_the_last_row_of_the_embedding_but_not_beyond(manifest: Manifest):
     whole = manifest.model_copy(update={"vocab_size": VOCAB, "max_token_id": VOCAB - 1})
     check_dataset(whole, data_config(), model_config(vocab_size=VOCAB))
