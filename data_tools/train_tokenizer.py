@@ -289,7 +289,9 @@ class _Corpus:
                     self._result.sampled = True
                     break
         if self._faults and self._request.on_error == "fail":
-            raise unusable(self._faults, self._skipped, "Mend the input, or leave such documents out with --on-error skip")
+            raise unusable(
+                self._faults, self._skipped, "Mend the input, or leave such documents out with --on-error skip"
+            )
         self._result.skipped = dict(sorted(self._skipped.items()))
 
     def _documents(self, units: list[Unit]) -> Iterator[str]:
