@@ -44,8 +44,8 @@ def check_dataset(manifest: Manifest, data: DataConfig, model: ModelConfig, smal
         )
     if manifest.rows < smallest:
         problems.append(
-            f"the dataset has {manifest.rows} {'row' if manifest.rows == 1 else 'rows'}, training.global_batch_size ({smallest}) is more than that; lower it, "
-            f"or convert more text or with a smaller --seq-length"
+            f"the dataset has {manifest.rows} {'row' if manifest.rows == 1 else 'rows'}, training.global_batch_size "
+            f"({smallest}) is more than that; lower it, or convert more text or with a smaller --seq-length"
         )
     if problems:
         raise InputError([Problem(text, place) for text in problems])
