@@ -58,7 +58,7 @@ class AdamW(nn.Cell):
         beta2 = self.masked_fill(self.beta2, skip, 1.0)
         eps = self.eps * root2
         decay_scale = correction1 / root2
-        updated = ()
+        updated: tuple = ()
         for i in range(len(gradients)):
             decay = self.decays[i] * decay_scale
             gradient = self.masked_fill(gradients[i], skip, 0.0)

@@ -73,7 +73,7 @@ class GlobalNorm(nn.Cell):
         self.sqrt = P.Sqrt()
 
     def construct(self, gradients):
-        squares = ()
+        squares: tuple = ()
         for i in range(len(gradients)):
             squares += (self.l2_loss(gradients[i]) * self.weights[i],)
         return self.sqrt(self.sum(self.add_n(squares)))

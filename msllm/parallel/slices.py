@@ -41,7 +41,9 @@ def weight_slice(weight: Any, mesh: Mesh, parallel: ParallelConfig) -> WeightSli
     return WeightSlice(shape, same)
 
 
-def slice_problems(weights: Sequence[Any], expected: Sequence[WeightSlice], layouts: Mapping[str, Sequence]) -> list[str]:
+def slice_problems(
+    weights: Sequence[Any], expected: Sequence[WeightSlice], layouts: Mapping[str, Sequence]
+) -> list[str]:
     """How the weights of a compiled cell, whose shapes are those of the slices, differ from what was expected.
 
     `layouts` is the cell's `parameter_layout_dict`; weights of other pipeline stages are not in it and stay whole.

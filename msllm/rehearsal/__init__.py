@@ -1,0 +1,1 @@
+"""Training steps compiled for simulated Ascend ranks, and their graphs run on CPU processes."""

@@ -1,0 +1,98 @@
+"""Simulated ranks as processes of their own: a few at a time, each with a log, ended with the rehearsal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from msllm.errors import RunError
+from msllm.rehearsal.environment import simulated_environment
+
+
+class SimulationFailed(RunError):
+    """A simulated rank ended without a result; `log` is all that it printed."""
+
+    def __init__(self, rank: int, log_file: Path, reason: str):
+        self.rank, self.log_file = rank, log_file
+        self.log = log_file.read_text(errors="replace")
+        super().__init__(f"rank {rank} {reason}; its log: {log_file}")
+
+
+def run_simulated(
+    spec: dict[str, Any], *, rank: int, size: int, level: int = 0, folder: Path, timeout: float = 1800.0
+) -> dict[str, Any]:
+    """Run `msllm.rehearsal.worker` with `spec` as one simulated rank and return its result.
+
+    Args:
+        spec: see `worker.rehearse`; `rank` is added.
+        rank, size: of the simulated job.
+        level: MS_SIMULATION_LEVEL.
+        folder: for the spec, the result, the log and what MindSpore leaves in its working folder.
+        timeout: seconds.
+
+    Raises:
+        SimulationFailed: no result in time, or none at all. A crash after the result is no failure: MindSpore may crash while
+            it ends under simulation.
+    """
+    folder = folder / f"rank_{rank}"
+    folder.mkdir(parents=True, exist_ok=True)
+    spec_file, result_file, log_file = folder / "spec.json", folder / "result.json", folder / "worker.log"
+    spec_file.write_text(json.dumps({**spec, "rank": rank}))
+    result_file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "msllm.rehearsal.worker", str(spec_file.resolve()), str(result_file.resolve())]
+    with open(log_file, "wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=simulated_environment(rank, size, level),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise SimulationFailed(rank, log_file, f"did not end within {timeout:g} seconds") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if not result_file.exists():
+        raise SimulationFailed(rank, log_file, f"ended with exit code {process.returncode} and no result")
+    return json.loads(result_file.read_text())
+
+
+def run_simulated_ranks(
+    spec_of: Callable[[int], dict[str, Any]],
+    ranks: Sequence[int],
+    *,
+    size: int,
+    level: int = 0,
+    folder: Path,
+    processes: int = 1,
+    done: Callable[[int], None] = lambda rank: None,
+) -> list[dict[str, Any]]:
+    """`run_simulated` for several ranks, at most `processes` at once; the results in the order of `ranks`.
+
+    The first failure ends the rest: what has not begun does not begin.
+    """
+
+    def run(rank: int) -> dict[str, Any]:
+        result = run_simulated(spec_of(rank), rank=rank, size=size, level=level, folder=folder)
+        done(rank)
+        return result
+
+    with ThreadPoolExecutor(processes) as pool:
+        futures = [pool.submit(run, rank) for rank in ranks]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        pool.shutdown(cancel_futures=True)
+        failed = [future for future in futures if future.done() and not future.cancelled() and future.exception()]
+        return [future.result() for future in (failed or futures)]
