@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from msllm import __version__
-from msllm.commands import bench, check, config, data, evaluate, generate, ranktable, train, weights
+from msllm.commands import bench, check, config, data, evaluate, generate, ranktable, rehearse, train, weights
 from msllm.commands.options import print_json
 from msllm.errors import InputError, MsllmError, Problem
 
@@ -49,6 +49,7 @@ def _root(
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.command("check")(check.check)
+app.add_typer(rehearse.app, name="rehearse")
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)

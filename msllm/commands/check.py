@@ -42,7 +42,7 @@ def check(
 
     Exit code 0 with the figures of the strategy and warnings, 2 with every violation.
     """
-    reading, given_cluster, problems = _read(config, parallel, overrides or [], devices, cluster)
+    reading, given_cluster, problems = read_strategy(config, parallel, overrides or [], devices, cluster)
     if problems:
         if not as_json:
             raise InputError(problems)
@@ -53,14 +53,14 @@ def check(
     from msllm.planner.verdict import verdict
 
     run = RunConfig(**reading.sections)
-    found = verdict(run, given_cluster or _usual_cluster(run))
+    found = verdict(run, given_cluster or cluster_of(run))
     if as_json:
         print_json({"legal": True, "violations": [], "warnings": found.warnings, **found.figures})
     else:
         _print(found)
 
 
-def _read(
+def read_strategy(
     config: list[Path], parallel: Path | None, overrides: list[str], devices: int | None, cluster: Path | None
 ) -> tuple[Reading, Cluster | None, list[Problem]]:
     """The configuration, the cluster of the file where one is given, and every problem of and between them."""
@@ -84,7 +84,7 @@ def _read(
     return reading, loaded_cluster.cluster if loaded_cluster else None, problems
 
 
-def _usual_cluster(run: RunConfig) -> Cluster:
+def cluster_of(run: RunConfig) -> Cluster:
     """As many usual servers of the run's chip as its strategy needs."""
     from msllm.hardware.cluster import usual_cluster
     from msllm.hardware.servers import SERVERS, USUAL_CHIP

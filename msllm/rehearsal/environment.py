@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from msllm.rehearsal.stand_ins import ensure_stand_ins, library_path
@@ -45,6 +46,8 @@ def cpu_environment() -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     environment.pop("LD_LIBRARY_PATH", None)
     environment["PYTHONPATH"] = ":".join(_python_path())
+    # msrun takes the first python on the PATH, which is this one only where its environment is activated.
+    environment["PATH"] = ":".join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment["GLOG_v"] = "3"
     return environment
 

@@ -17,23 +17,24 @@ from msllm.rehearsal.environment import simulated_environment
 
 
 class SimulationFailed(RunError):
-    """A simulated rank ended without a result; `log` is all that it printed."""
+    """A process of a rehearsal ended without a result; `log` is all that it printed."""
 
-    def __init__(self, rank: int, log_file: Path, reason: str):
-        self.rank, self.log_file = rank, log_file
+    def __init__(self, name: str, log_file: Path, reason: str):
+        self.log_file = log_file
         self.log = log_file.read_text(errors="replace")
-        super().__init__(f"rank {rank} {reason}; its log: {log_file}")
+        super().__init__(f"{name} {reason}; its log: {log_file}")
 
 
-def run_simulated(
-    spec: dict[str, Any], *, rank: int, size: int, level: int = 0, folder: Path, timeout: float = 1800.0
+def run_module(
+    module: str, spec: dict[str, Any], *, name: str, environment: dict[str, str], folder: Path, timeout: float = 1800.0
 ) -> dict[str, Any]:
-    """Run `msllm.rehearsal.worker` with `spec` as one simulated rank and return its result.
+    """Run `python -m module SPEC.json RESULT.json` and return the result.
 
     Args:
-        spec: see `worker.rehearse`; `rank` is added.
-        rank, size: of the simulated job.
-        level: MS_SIMULATION_LEVEL.
+        module: of this package, with a command line of those two files.
+        spec: what it is given.
+        name: what the process is, for messages.
+        environment: all of it.
         folder: for the spec, the result, the log and what MindSpore leaves in its working folder.
         timeout: seconds.
 
@@ -41,17 +42,16 @@ def run_simulated(
         SimulationFailed: no result in time, or none at all. A crash after the result is no failure: MindSpore may crash while
             it ends under simulation.
     """
-    folder = folder / f"rank_{rank}"
     folder.mkdir(parents=True, exist_ok=True)
-    spec_file, result_file, log_file = folder / "spec.json", folder / "result.json", folder / "worker.log"
-    spec_file.write_text(json.dumps({**spec, "rank": rank}))
+    spec_file, result_file, log_file = (folder / file for file in ("spec.json", "result.json", "worker.log"))
+    spec_file.write_text(json.dumps(spec))
     result_file.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "msllm.rehearsal.worker", str(spec_file.resolve()), str(result_file.resolve())]
+    command = [sys.executable, "-m", module, str(spec_file.resolve()), str(result_file.resolve())]
     with open(log_file, "wb") as log:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=simulated_environment(rank, size, level),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -60,14 +60,39 @@ def run_simulated(
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise SimulationFailed(rank, log_file, f"did not end within {timeout:g} seconds") from None
+            raise SimulationFailed(name, log_file, f"did not end within {timeout:g} seconds") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if not result_file.exists():
-        raise SimulationFailed(rank, log_file, f"ended with exit code {process.returncode} and no result")
+        raise SimulationFailed(name, log_file, f"ended with exit code {process.returncode} and no result")
     return json.loads(result_file.read_text())
+
+
+def run_simulated(
+    spec: dict[str, Any], *, rank: int, size: int, level: int = 0, folder: Path, timeout: float = 1800.0
+) -> dict[str, Any]:
+    """Run `msllm.rehearsal.worker` as one simulated rank and return its result.
+
+    Args:
+        spec: see `worker.rehearse`; `rank` is added.
+        rank, size: of the simulated job.
+        level: MS_SIMULATION_LEVEL.
+        folder: of the rehearsal; the rank has one of its own in it.
+        timeout: seconds.
+
+    Raises:
+        SimulationFailed: as `run_module`.
+    """
+    return run_module(
+        "msllm.rehearsal.worker",
+        {**spec, "rank": rank},
+        name=f"rank {rank}",
+        environment=simulated_environment(rank, size, level),
+        folder=folder / f"rank_{rank}",
+        timeout=timeout,
+    )
 
 
 def run_simulated_ranks(
