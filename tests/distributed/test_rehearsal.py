@@ -86,7 +86,7 @@ def test_two_ranks_compute_what_one_device_computes(name, request):
 ALL_AXES = ["data_parallel=2", "model_parallel=2", "pipeline_stage=2", "micro_batch_num=2", "use_seq_parallel=true"]
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "name, model, settings, parallel",
     [
@@ -188,7 +188,7 @@ def test_a_missing_mean_over_data_parallel_ranks_is_caught(optimizer_parallel):
     assert {f"adam_m.{name}" for name in ("lm_head.weight", "model.embed_tokens.weight")} <= wrong
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_an_overflow_on_one_rank_skips_the_update_on_all(folder):
     rehearsal = prepare(folder / "float16", list(tiny_runs.FLOAT16), ["parallel_config.data_parallel=2"])
 
