@@ -147,10 +147,10 @@ def _compile(
     memory: bool,
 ) -> list[dict[str, Any]]:
     from msllm.parallel.mesh import Mesh
+    from msllm.rehearsal.chosen_ranks import choose_ranks
     from msllm.rehearsal.compilation import compile_ranks
     from msllm.rehearsal.failures import explain_failure
     from msllm.rehearsal.process import SimulationFailed
-    from msllm.rehearsal.ranks import choose_ranks
 
     loaded, cluster = _load(config, parallel, devices, cluster_file, overrides)
     chosen = choose_ranks(ranks, Mesh.from_config(loaded.config.parallel_config))

@@ -34,3 +34,9 @@ def test_a_file_and_its_functions_stay_short(file: Path):
             if body_lines(node) > limit:
                 too_long.append(f"{node.name}, line {node.lineno}: {body_lines(node)} lines, at most {limit}")
     assert too_long == []
+
+
+def test_no_two_test_files_have_the_same_name():
+    """pytest imports them by their names alone and cannot collect the second."""
+    names = [file.name for file in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

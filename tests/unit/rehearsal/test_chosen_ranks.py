@@ -4,7 +4,7 @@ import pytest
 
 from msllm.errors import InputError
 from msllm.parallel.mesh import Mesh
-from msllm.rehearsal.ranks import choose_ranks
+from msllm.rehearsal.chosen_ranks import choose_ranks
 
 
 @pytest.mark.parametrize(
