@@ -36,9 +36,9 @@ class TiedHead(nn.Cell):
         super().__init__()
         self.matmul = P.MatMul(transpose_b=True)
 
-    def set_strategy(self, x: tuple, weight: tuple, out: tuple) -> None:
-        """Parts of each axis of x, weight and the logits."""
-        self.matmul.shard((x, weight), (out,) if out != (x[0], weight[0]) else None)
+    def set_strategy(self, x: tuple, weight: tuple) -> None:
+        """Parts of each axis of x and weight; the logits are cut as both are."""
+        self.matmul.shard((x, weight))
 
     def construct(self, x, weight):
         return self.matmul(x, weight)

@@ -28,12 +28,13 @@ class Linear(nn.Cell):
         self.matmul = P.MatMul(transpose_b=True)
         self.add = P.Add()
 
-    def set_strategy(self, x: tuple, weight: tuple, out: tuple) -> None:
+    def set_strategy(self, x: tuple, weight: tuple, out: tuple | None = None) -> None:
         """Parts of each axis of x, weight and the result; a result cut further than the product is reduce-scattered."""
         self.weight.cut = weight
         if self.bias is not None:
             self.bias.cut = weight[:1]
         product = (x[0], weight[0])
+        out = out or product
         # MindSpore takes an output layout only where the product itself has partial sums to reduce.
         self.matmul.shard((x, weight), (out,) if out != product else None)
         self.add.shard((out, out[1:]))

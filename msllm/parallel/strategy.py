@@ -15,7 +15,7 @@ from msllm.parallel.mesh import Mesh
 
 def column(linear: Any, mesh: Mesh) -> None:
     """Output features over the tensor axis; with sequence parallel the input rows are gathered first."""
-    linear.set_strategy((mesh.data, 1), (mesh.tensor, 1), (mesh.data, mesh.tensor))
+    linear.set_strategy((mesh.data, 1), (mesh.tensor, 1))
 
 
 def row(linear: Any, mesh: Mesh) -> None:
@@ -25,7 +25,7 @@ def row(linear: Any, mesh: Mesh) -> None:
 
 def head(linear: Any, mesh: Mesh) -> None:
     """A projection to the vocabulary: logits stay cut where the vocabulary is."""
-    linear.set_strategy((mesh.data, 1), (mesh.vocab, 1), (mesh.data, mesh.vocab))
+    linear.set_strategy((mesh.data, 1), (mesh.vocab, 1))
 
 
 def norm(cell: Any, mesh: Mesh) -> None:

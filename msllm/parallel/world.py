@@ -82,11 +82,10 @@ def init_world(parallel: ParallelConfig, device_target: str) -> World:
     return World(rank, size, rank)
 
 
-def set_semi_auto_parallel(parallel: ParallelConfig, strategy_file: str | None = None) -> None:
+def set_semi_auto_parallel(parallel: ParallelConfig) -> None:
     """Let MindSpore cut every graph by the strategies on its cells.
 
-    Each rank feeds its own share of the batch, in the order of `Mesh.data_rank`. `strategy_file` is where MindSpore writes
-    the layout of the parameters while it compiles.
+    Each rank feeds its own share of the batch, in the order of `Mesh.data_rank`.
     """
     import mindspore as ms
 
@@ -100,6 +99,4 @@ def set_semi_auto_parallel(parallel: ParallelConfig, strategy_file: str | None =
         options["parallel_optimizer_config"] = parallel.parallel_optimizer_config.model_dump()
     if parallel.pp_interleave_num > 1:
         options["pipeline_config"] = {"pipeline_interleave": True, "pipeline_scheduler": "1f1b"}
-    if strategy_file is not None:
-        options["strategy_ckpt_config"] = {"save_file": strategy_file, "only_trainable_params": False}
     ms.set_auto_parallel_context(**options)

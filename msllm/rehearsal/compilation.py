@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def _report(result: dict[str, Any], mesh: Mesh, cluster: Cluster) -> dict[str, A
         "stage": result["stage"],
         "compile_seconds": result["compile_seconds"],
         "host_bytes": result["host_bytes"],
-        "parameters": sum(_count(q) for q in weights),
+        "parameters": sum(math.prod(q["slice"]) for q in weights),
         "weights_bytes": sum(q["bytes"] for q in weights),
         **sizes,
         "slices": [{key: q[key] for key in ("name", "shape", "slice", "dtype", "bytes")} for q in weights],
@@ -112,10 +113,3 @@ def _memory(peak: int, groups: int, report: dict[str, Any], cluster: Cluster) ->
         "hbm_bytes": cluster.hbm_gb << 30,
         "fits": total <= cluster.hbm_gb << 30,
     }
-
-
-def _count(parameter: dict[str, Any]) -> int:
-    count = 1
-    for length in parameter["slice"]:
-        count *= length
-    return count

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from msllm.rehearsal.stand_ins import ensure_stand_ins, library_path
 
-_FOREIGN = ("ASCEND_", "HCCL_", "RANK_", "MS_SIMULATION", "MS_ROLE", "MS_WORKER", "MS_SCHED", "MS_NODE", "DEVICE_ID")
+_LAUNCHED = ("RANK_", "MS_SIMULATION", "MS_ROLE", "MS_WORKER", "MS_SCHED", "MS_NODE", "DEVICE_ID")
+"""Beginnings of variables that place a process in a job."""
+_CANN = ("ASCEND_", "HCCL_")
 _TOOLKITS = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann", "/usr/local/Ascend/latest")
 
 
@@ -29,7 +31,7 @@ def simulated_environment(rank: int, size: int, level: int) -> dict[str, str]:
 
     With CANN it is MindSpore's official dry run, elsewhere the stand-ins take CANN's place.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN[2:])}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHED)}
     environment |= {"MS_SIMULATION_LEVEL": str(level), "RANK_SIZE": str(size), "RANK_ID": str(rank), "GLOG_v": "3"}
     if find_cann() is not None:
         return environment
@@ -43,7 +45,7 @@ def simulated_environment(rank: int, size: int, level: int) -> dict[str, str]:
 
 def cpu_environment() -> dict[str, str]:
     """Environment of a process that runs on CPU, whatever this one was started with."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHED + _CANN)}
     environment.pop("LD_LIBRARY_PATH", None)
     environment["PYTHONPATH"] = ":".join(_python_path())
     # msrun takes the first python on the PATH, which is this one only where its environment is activated.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from mindspore import ParameterTuple, nn, ops
 
-from msllm.training.loss import LanguageModelLoss
-
 
 class LocalGradients(nn.Cell):
     """Forward and backward over the batch, in `parts` one after the other.
@@ -14,7 +12,7 @@ class LocalGradients(nn.Cell):
     Outputs: the mean loss, () float32, and the tuple of SUMS over the parts of the scaled gradients.
     """
 
-    def __init__(self, network: LanguageModelLoss, weights: ParameterTuple, parts: int = 1):
+    def __init__(self, network: nn.Cell, weights: ParameterTuple, parts: int = 1):
         super().__init__(auto_prefix=False)
         self.network = network
         self.weights = weights
@@ -43,7 +41,7 @@ class LocalGradients(nn.Cell):
         return loss
 
 
-class MicroBatchGradients(nn.Cell):
+class MicroBatchGradients(LocalGradients):
     """Forward and backward over micro batches in MindSpore's parallel graphs: a pipeline, or accumulation without one.
 
     The framework adds each micro batch's gradients into `accu_grads.*`, which must be parameters of those names, and sums
@@ -54,18 +52,13 @@ class MicroBatchGradients(nn.Cell):
     """
 
     def __init__(self, network: nn.Cell, weights: ParameterTuple, parts: int, optimizer_parallel: bool):
-        super().__init__(auto_prefix=False)
-        self.network = network
-        self.weights = weights
-        self.parts = parts
+        super().__init__(network, weights, parts)
         self.optimizer_parallel = optimizer_parallel
         self.accu_grads = weights.clone(prefix="accu_grads", init="zeros")
-        self.grad = ops.GradOperation(get_by_list=True, sens_param=True)
         self.hyper_map = ops.HyperMap()
 
     def construct(self, tokens, scale):
-        loss = self.network(tokens)
-        gradients = self.grad(self.network, self.weights)(tokens, ops.ones_like(loss) * scale)
+        loss, gradients = self.loss_and_gradients(tokens, scale)
         if not self.optimizer_parallel:
             gradients = ops.depend(self.accu_grads, gradients)
         return loss / self.parts, gradients
