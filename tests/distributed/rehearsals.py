@@ -92,8 +92,11 @@ def _load(folder: Path, sets: list[str]) -> RunConfig:
 
 
 def _single_device(config: RunConfig, random: Any, batches: np.ndarray, file: Path) -> dict[str, np.ndarray]:
+    import mindspore
     from mindspore import Tensor
 
+    # The first of a session to import MindSpore, where this file is run alone: before any kernel (see conftest.py).
+    mindspore.set_device("CPU")
     model = build_model(config.model)
     for parameter in model.get_parameters():
         noise = random.normal(size=parameter.shape) * 0.1
