@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -18,14 +18,16 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 @contextmanager
-def mindspore_session(reports: Path | None = None) -> Iterator[None]:
+def mindspore_session(reports: Path | None = None) -> Iterator[Callable[[], None]]:
     """Import MindSpore and let it work; restores what it found.
 
     The compiler's report on a graph that does not compile goes to `reports` (left out: the folder for temporary files) and
     not to the current folder, unless the user has set MS_OM_PATH.
 
     Ctrl-C raises KeyboardInterrupt as ever, and stderr is closed until that leaves this block: inside the compiler it is an
-    error like any other, of which MindSpore prints pages.
+    error like any other, of which MindSpore prints pages. MindSpore may also lose it: its C++ asks the cells for attributes
+    with a call that drops every exception. So the block is given a function that raises KeyboardInterrupt where Ctrl-C has
+    come before; a long loop calls it in every round.
     """
     _import_mindspore()
     given = os.environ.get(REPORTS)
@@ -42,16 +44,19 @@ def mindspore_session(reports: Path | None = None) -> Iterator[None]:
             os.close(nowhere)
         raise KeyboardInterrupt
 
+    def raise_if_lost() -> None:
+        if stderr is not None:
+            raise KeyboardInterrupt
+
     before = signal.signal(signal.SIGINT, stop)
     try:
-        yield
+        yield raise_if_lost
     except BaseException:
         if stderr is not None:
             raise KeyboardInterrupt from None  # whatever MindSpore has made of it
         raise
     else:
-        if stderr is not None:
-            raise KeyboardInterrupt
+        raise_if_lost()
     finally:
         signal.signal(signal.SIGINT, before)
         if given is None:

@@ -86,7 +86,7 @@ def run(
 
     checkpoint, passed_over = choose_checkpoint(resume, directory)
     weights = _pretrained(init_weights, loaded) if init_weights and checkpoint is None else None
-    with mindspore_session(directory.logs):
+    with mindspore_session(directory.logs) as raise_if_interrupted:
         trainer = _trainer(loaded, train_data, eval_data, directory, callbacks, weights)
         for problem in passed_over:
             trainer.console.warning(f"passed over a damaged checkpoint: {problem}")
@@ -94,7 +94,7 @@ def run(
             trainer.resume(checkpoint, checked=True)
         if main:
             directory.begin(loaded.config, train_data.directory / train_data.tokenizer.file, trainer.step)
-        trainer.run()
+        trainer.run(raise_if_interrupted)
     if main:
         summary = {"run": str(output), "step": trainer.step, "checkpoint": str(trainer.last_saved)}
         typer.echo(json.dumps(summary) if as_json else f"done: step {trainer.step}, {trainer.last_saved}")

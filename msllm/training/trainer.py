@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from traceback import format_exception
 from typing import Any
@@ -105,8 +105,8 @@ class Trainer:
             self.console.warning(f"changed since the checkpoint: {line}")
         self.console.info(f"resumed from {checkpoint}: step {self.step}, {self.samples_seen} samples seen")
 
-    def run(self) -> None:
-        """Train until training.train_steps.
+    def run(self, raise_if_interrupted: Callable[[], None] = lambda: None) -> None:
+        """Train until training.train_steps; `raise_if_interrupted` is called before what a step has done is kept.
 
         Raises:
             InputError: the ranks would go on from different steps.
@@ -121,7 +121,7 @@ class Trainer:
             self._introduce()
             self.callbacks.call("on_train_begin")
             self.callbacks.call("on_train_epoch_begin")
-            self._loop(metrics)
+            self._loop(metrics, raise_if_interrupted)
             self.callbacks.call("on_train_epoch_end")
             self.callbacks.call("on_train_end")
         except RunError as error:
@@ -165,7 +165,7 @@ class Trainer:
         if self.step < config.training.train_steps:
             self.console.info("compiling the step graph; this can take a minute")
 
-    def _loop(self, metrics: MetricsFile | None) -> None:
+    def _loop(self, metrics: MetricsFile | None, raise_if_interrupted: Callable[[], None]) -> None:
         training = self.config.training
 
         def begin(steps: int, tokens: Any) -> None:
@@ -174,6 +174,7 @@ class Trainer:
         carried = 0.0
         for fed in self.feed.run(self.samples_seen, training.train_steps - self.step, begin):
             computed = time.perf_counter()
+            raise_if_interrupted()
             self.step += fed.steps
             self.samples_seen += fed.steps * training.global_batch_size
             self._check_finite(fed.values, self.samples_seen - training.global_batch_size)

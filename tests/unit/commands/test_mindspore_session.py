@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,15 @@ def test_ctrl_c_is_ctrl_c_whatever_the_compiler_makes_of_it(made_of_it):
         except KeyboardInterrupt:
             if made_of_it:
                 raise made_of_it("compile failed") from None
+
+
+def test_a_loop_can_ask_for_ctrl_c_that_was_lost():
+    with pytest.raises(KeyboardInterrupt), mindspore_session() as raise_if_interrupted:
+        raise_if_interrupted()
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise_if_interrupted()
+        raise AssertionError("went on")
 
 
 def test_other_errors_pass_and_all_is_as_before(monkeypatch):
@@ -105,3 +115,25 @@ def test_ctrl_c_during_compilation_is_one_line_and_no_file_in_the_users_folder(t
     assert len(err.splitlines()) == 3, err  # what is trained, that it compiles, that it was stopped
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["run"]
     assert log.read_text().splitlines()[-1].endswith("ERROR stopped by Ctrl-C after step 0; there is no checkpoint yet")
+
+
+LOSES_CTRL_C = """
+import contextlib, signal
+from mindspore.train import Callback
+
+class Loses(Callback):
+    def on_train_step_begin(self, run_context):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+"""
+
+
+@pytest.mark.fault
+def test_ctrl_c_that_mindspore_loses_ends_the_run_at_the_next_step(tmp_path):
+    config = tiny_runs.write_config(tmp_path / "a.yaml", tiny_runs.write_data(tmp_path / "data"))
+    (tmp_path / "loses.py").write_text(LOSES_CTRL_C)
+    process = start("train", "-c", str(config), "-o", "run", "--callback", "loses:Loses", cwd=tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.splitlines()[-1]) == (130, "", "error: stopped by Ctrl-C")
+    log = (tmp_path / "run/logs/rank_0.log").read_text()
+    assert log.splitlines()[-1].endswith("ERROR stopped by Ctrl-C after step 0; there is no checkpoint yet")
