@@ -61,7 +61,7 @@ class HostFeed:
 class SinkFeed:
     """MindSpore's data sink: batches go to the device by themselves and the host looks every `sink_size` steps.
 
-    What an earlier step of a sink did, an overflow for example, shows in the state only: weights and loss scale.
+    What an earlier step of a sink did shows in the state only: weights, loss scale and the count of skipped steps.
     """
 
     def __init__(self, step_cell: Any, batches: RankBatches, sink_size: int):

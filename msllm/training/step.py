@@ -26,6 +26,8 @@ class StepOutput(NamedTuple):
     """Loss scale that this step was computed with; 1 without float16."""
     finite: Tensor
     """Whether the weights were updated."""
+    skipped_steps: Tensor
+    """How many steps of the run, this one included, have not updated them."""
 
 
 class LossScaler(nn.Cell):
@@ -48,7 +50,8 @@ class TrainStep(nn.Cell):
     """Gradients, mean over ranks, overflow test, clipping, update, learning rate and loss scale of one step.
 
     The overflow test is the finiteness of the gradients' global norm: one infinity or NaN anywhere makes it non-finite. Such
-    a step leaves weights and optimizer as they were; the global step, hence the learning rate and the data, goes on.
+    a step leaves weights and optimizer as they were and is counted; the global step, hence the learning rate and the data,
+    goes on.
 
     Args:
         gradients: (tokens, scale) -> (mean loss, tuple of scaled gradients summed over `parts`); its `clear` ends the step.
@@ -88,6 +91,7 @@ class TrainStep(nn.Cell):
         self.max_grad_norm = max_grad_norm
         self.learning_rates = Tensor(learning_rates)
         self.global_step = Parameter(Tensor(0, ms.int32), name="global_step", requires_grad=False)
+        self.skipped_steps = Parameter(Tensor(0, ms.int32), name="skipped_steps", requires_grad=False)
         self.is_finite = P.IsFinite()
         self.assign_add = P.AssignAdd()
         self.gather = P.Gather()
@@ -104,8 +108,10 @@ class TrainStep(nn.Cell):
             factor = factor * self.minimum(self.max_grad_norm / (norm + 1e-6), 1.0)
         lr = self.gather(self.learning_rates, self.global_step, 0)
         updated = self.optimizer([gradient * factor for gradient in gradients], lr, finite)
+        overflow = ops.logical_not(finite)
         if self.loss_scaler is not None:
-            self.loss_scaler(ops.logical_not(finite))
+            self.loss_scaler(overflow)
         self.assign_add(self.global_step, 1)
+        skipped = self.assign_add(self.skipped_steps, ops.cast(overflow, ms.int32))
         loss = self.gradients.clear(self.mean_loss(local_loss), updated)
-        return loss, local_loss, norm, lr, scale, finite
+        return loss, local_loss, norm, lr, scale, finite, skipped

@@ -38,6 +38,7 @@ from msllm.training.feed import Fed, Feed, HostFeed, SinkFeed
 from msllm.training.metrics import MetricsFile, StepMetrics, memory_bytes
 from msllm.training.resume import changed_fields, dataset_fingerprint, restore, way_back
 from msllm.training.run_directory import RunDirectory
+from msllm.training.skips import SkippedSteps
 
 
 class Trainer:
@@ -86,7 +87,7 @@ class Trainer:
         self.callbacks = CallbackRunner(callbacks, model, self.step_cell, training.train_steps, self.agreement)
         self.step = 0
         self.samples_seen = 0
-        self.overflows = 0
+        self.skipped = SkippedSteps(training.sink_size)
         self.last_saved: Path | None = None
         self._began_from: dict[int, Path] = {}
 
@@ -97,7 +98,8 @@ class Trainer:
         """
         state = restore(checkpoint, self.step_cell, self.config, self.train, checked)
         self.step, self.samples_seen = state["step"], state["samples_seen"]
-        self.overflows = state["consecutive_overflows"]
+        total = int(self.step_cell.skipped_steps.asnumpy())
+        self.skipped = SkippedSteps(self.config.training.sink_size, total, state["consecutive_overflows"])
         self.last_saved = checkpoint
         earlier = {step_of(path): path for path in complete_checkpoints(checkpoint.parent)}
         self._began_from = {step: path for step, path in earlier.items() if step < self.step} | {self.step: checkpoint}
@@ -177,19 +179,21 @@ class Trainer:
             raise_if_interrupted()
             self.step += fed.steps
             self.samples_seen += fed.steps * training.global_batch_size
-            self._check_finite(fed.values, self.samples_seen - training.global_batch_size)
+            skipped = self.skipped.look(int(fed.values["skipped_steps"]), bool(fed.values["finite"]))
+            if skipped:
+                self._check_skipped(fed, skipped)
             stop = self.callbacks.step_end(fed.loss)
             last = stop or self.step == training.train_steps
             called = time.perf_counter()
             # The record before the checkpoint: a run that goes on from it would not write the record again.
-            self._report(metrics, fed, carried + called - computed, last)
+            self._report(metrics, fed, skipped, carried + called - computed, last)
             self._evaluate_and_save(metrics, last)
             carried = time.perf_counter() - called
             if stop:
                 self.console.info(f"stopped at step {self.step} because a callback asked for it")
                 break
 
-    def _report(self, metrics: MetricsFile | None, fed: Fed, other_seconds: float, last: bool) -> None:
+    def _report(self, metrics: MetricsFile | None, fed: Fed, skipped: int, other_seconds: float, last: bool) -> None:
         training, values = self.config.training, fed.values
         total = fed.data_seconds + fed.compute_seconds + other_seconds
         record = StepMetrics(
@@ -198,7 +202,7 @@ class Trainer:
             lr=values["lr"],
             grad_norm=values["grad_norm"],
             loss_scale=values["loss_scale"],
-            overflow=not values["finite"],
+            overflow=skipped > 0,
             tokens_per_second=fed.steps * training.global_batch_size * self.config.data.seq_length / total,
             samples_seen=self.samples_seen,
             step_seconds=total / fed.steps,
@@ -211,36 +215,37 @@ class Trainer:
         if metrics:
             metrics.write_step(record)
 
-    def _check_finite(self, values: dict, position: int) -> None:
-        """Stop before a broken step does harm; under a loss scale only when it overflows on and on."""
-        if values["finite"]:
-            self.overflows = 0
-            return
-        training = self.config.training
-        self.overflows += 1
-        if training.loss_scale is not None:
-            if self.overflows < training.max_consecutive_overflows:
+    def _check_skipped(self, fed: Fed, skipped: int) -> None:
+        """Stop before steps without an update do harm; under a loss scale only when float16 overflows on and on."""
+        values, in_a_row = fed.values, self.skipped.in_a_row
+        if self.config.training.loss_scale is not None:
+            if in_a_row < self.config.training.max_consecutive_overflows:
                 return
             raise RunError(
-                f"step {self.step}: {self.overflows} steps in a row overflowed float16 (loss scale is down to "
-                f"{values['loss_scale']:g}); the last update seen was that of step {self._updated()}; {self._way_back()}"
+                f"step {self.step}: {in_a_row} steps in a row overflowed float16 (loss scale is down to "
+                f"{values['loss_scale']:g}); the last update seen was that of step {self.skipped.updated(self.step)}; "
+                f"{self._way_back()}"
+            )
+        last = f"loss {values['loss']}, gradient norm {values['grad_norm']}"
+        if fed.steps > 1:
+            raise RunError(
+                f"steps {self.step - fed.steps + 1} to {self.step}, rank {self.world.rank}: {skipped} of them not finite; the "
+                f"last one had {last}. Those updates were not made; set training.sink_size to 1 to see which rows they were "
+                f"of; {self._way_back()}"
             )
         where = "only in the gradient" if self.world.size == 1 else "on another rank, or only in the gradient"
         if not np.isfinite(values["local_loss"]):
             where = "here"
-        rows = self.batches.row_ids(position)
+        rows = self.batches.row_ids(self.samples_seen - self.config.training.global_batch_size)
         raise RunError(
-            f"step {self.step}, rank {self.world.rank}: loss {values['loss']}, gradient norm {values['grad_norm']}: not "
-            f"finite {where} (local loss {values['local_loss']}). Rows of this rank's batch in {self.train.directory}: "
-            f"{rows}. The update was not made; {self._way_back()}"
+            f"step {self.step}, rank {self.world.rank}: {last}: not finite {where} (local loss {values['local_loss']}). Rows of "
+            f"this rank's batch in {self.train.directory}: {rows}. The update was not made; {self._way_back()}"
         )
 
-    def _updated(self) -> int:
-        """The last step that was seen to change the weights: of the steps of a sink, the host sees the last one."""
-        return self.step - self.overflows * self.config.training.sink_size
-
     def _way_back(self) -> str:
-        return way_back(self._checkpoints(), self._updated(), unseen=self.config.training.sink_size > 1)
+        return way_back(
+            self._checkpoints(), self.skipped.updated(self.step), unseen=self.config.training.sink_size > 1
+        )
 
     def _newest(self) -> str:
         found = self._checkpoints()
@@ -271,7 +276,7 @@ class Trainer:
         state = {
             "step": self.step,
             "samples_seen": self.samples_seen,
-            "consecutive_overflows": self.overflows,
+            "consecutive_overflows": self.skipped.in_a_row,
             "seed": self.config.training.seed,
             "dataset": dataset_fingerprint(self.train),
             "versions": {

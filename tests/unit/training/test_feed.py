@@ -25,7 +25,7 @@ class Recorder:
     def __call__(self, tokens):
         total = float(tokens.asnumpy().sum())
         self.sums.append(total)
-        return StepOutput(ms.Tensor(total), ms.Tensor(total), ms.Tensor(0.0), ms.Tensor(0.1), 1.0, True)
+        return StepOutput(ms.Tensor(total), ms.Tensor(total), ms.Tensor(0.0), ms.Tensor(0.1), 1.0, True, ms.Tensor(0))
 
 
 def played_data_sink(fn, dataset, sink_size, jit_config):

@@ -129,6 +129,7 @@ def test_a_step_gives_the_optimizer_the_gradient_of_the_mean_loss():
         np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-7)
     assert output["grad_norm"] == pytest.approx(global_norm(wanted.values()), rel=1e-5)
     assert output["finite"] and output["loss"] == output["local_loss"] and output["loss_scale"] == 1
+    assert output["skipped_steps"] == after["skipped_steps"] == 0
 
 
 def test_the_learning_rate_is_that_of_the_global_step():
@@ -197,6 +198,7 @@ def test_the_scale_falls_until_it_fits_and_training_goes_on():
     scales = [output["loss_scale"] for output in outputs]
     assert scales == [TOO_LARGE / 16.0 ** min(i, sum(overflows)) for i in range(STEPS)]
     assert float(state(step)["adam_step"]) == STEPS - sum(overflows)
+    assert [output["skipped_steps"] for output in outputs] == [min(i + 1, sum(overflows)) for i in range(STEPS)]
     assert [output["lr"] for output in outputs] == RATES.tolist()
 
 
@@ -227,7 +229,7 @@ def test_a_broken_weight_is_noticed_and_no_other_number_is_updated():
         broken = after[weight.name].flat[3]
         assert not np.isfinite(broken)
         before[weight.name].flat[3] = broken
-        assert changed(before, after) == {"global_step"}
+        assert changed(before, after) == {"global_step", "skipped_steps"}
 
 
 def test_the_state_of_the_loss_scale_is_part_of_the_state():
