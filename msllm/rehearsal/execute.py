@@ -1,6 +1,6 @@
-"""Run the graphs of all ranks as CPU processes under msrun, step by step, and keep all that they compute.
+"""Run the graphs of all ranks as CPU processes, step by step, and keep all that they compute.
 
-msrun starts this file once per rank; `execute` starts msrun.
+`execute` starts this file once per rank.
 """
 
 from __future__ import annotations
@@ -42,6 +42,13 @@ def execute(
     Raises:
         RunError: a graph cannot run on CPU, a rank failed, or time ran out.
     """
+    answers = place_job(graphs, batches, mesh, folder)
+    run_jobs([folder], len(graphs), folder / "logs", timeout)
+    return answers
+
+
+def place_job(graphs: Sequence[Path], batches: np.ndarray, mesh: Mesh, folder: Path) -> list[Path]:
+    """Put into `folder` all that the ranks need; the files that their answers will be in. For the rest see `execute`."""
     folder.mkdir(parents=True, exist_ok=True)
     groups = [rewrite(graph, folder / f"cpu_{rank}.mindir", rank) for rank, graph in enumerate(graphs)]
     check_transfers(groups)
@@ -53,19 +60,27 @@ def execute(
     answers = [folder / f"answers_{rank}.npz" for rank in range(len(graphs))]
     for file in answers:
         file.unlink(missing_ok=True)
+    return answers
+
+
+def run_jobs(folders: Sequence[Path], ranks: int, log_dir: Path, timeout: float = 600.0) -> None:
+    """Run jobs that `place_job` has placed, one after the other in the same processes.
+
+    Raises:
+        RunError: a rank failed, or time ran out.
+    """
     # run_on_ranks adds to this process's environment; a variable set to nothing is one that is not set.
     clean = cpu_environment()
     environment = {name: "" for name in os.environ if name not in clean} | clean
     run_on_ranks(
         Path(__file__),
-        [folder.resolve()],
-        ranks=len(graphs),
-        log_dir=folder / "logs",
+        [folder.resolve() for folder in folders],
+        ranks=ranks,
+        log_dir=log_dir,
         timeout=timeout,
-        cwd=folder,
+        cwd=folders[0],
         env=environment,
     )
-    return answers
 
 
 def check_transfers(groups: Sequence[dict[str, list[int]]]) -> None:
@@ -129,7 +144,7 @@ def load_arrays(file: Path) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def _run_rank(folder: Path) -> None:
+def _run_rank(folders: Sequence[Path]) -> None:
     """What each process does. Groups are created in the same order everywhere, as each creation waits for its members."""
     import mindspore as ms
     from mindspore import communication, nn
@@ -138,13 +153,17 @@ def _run_rank(folder: Path) -> None:
     ms.set_device("CPU")
     communication.init()
     rank = communication.get_rank()
-    job = json.loads((folder / f"job_{rank}.json").read_text())
-    for name, ranks in sorted(job["groups"].items()):
-        communication.create_group(name, ranks)
-    step = nn.GraphCell(ms.load(str(folder / f"cpu_{rank}.mindir")))
-    tokens = load_arrays(folder / job["batches"])["tokens"]
-    save_arrays(folder / f"answers_{rank}.npz", record(step, tokens))
+    created: set[str] = set()
+    for folder in folders:
+        job = json.loads((folder / f"job_{rank}.json").read_text())
+        for name, ranks in sorted(job["groups"].items()):
+            if name not in created:
+                communication.create_group(name, ranks)
+        created |= set(job["groups"])
+        step = nn.GraphCell(ms.load(str(folder / f"cpu_{rank}.mindir")))
+        tokens = load_arrays(folder / job["batches"])["tokens"]
+        save_arrays(folder / f"answers_{rank}.npz", record(step, tokens))
 
 
 if __name__ == "__main__":
-    _run_rank(Path(sys.argv[1]))
+    _run_rank([Path(folder) for folder in sys.argv[1:]])

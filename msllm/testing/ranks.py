@@ -1,4 +1,4 @@
-"""Run a script on several ranks of this machine, as msrun would, and come back in any case."""
+"""Run a script on several ranks of this machine and come back in any case."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import psutil
 
 from msllm.errors import InputError, Problem, RunError
 
-SCHEDULER_SECONDS = 40.0
-"""How long the scheduler may live on once msrun has said that a worker failed."""
 TAIL_LINES = 20
 
 
@@ -29,16 +27,18 @@ def run_on_ranks(
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Run a Python script on `ranks` processes under msrun, with this interpreter and a free port.
+    """Run a Python script on `ranks` processes with this interpreter and a free port.
 
-    The scheduler runs the script too, with MS_ROLE=MS_SCHED in its environment; `communication.init()` does not return there.
+    The processes get the environment that msrun gives them, and a scheduler, which runs the script too, with
+    MS_ROLE=MS_SCHED; `communication.init()` does not return there. msrun itself is not started: it imports MindSpore first,
+    and at the end waits for the scheduler, which takes longer than most tests.
     `installed_script("msllm")` is the script of our own command.
 
     Args:
         script: path of the script.
         arguments: what it is given.
         ranks: number of worker processes.
-        log_dir: folder for worker_<rank>.log, scheduler.log and msrun.log.
+        log_dir: folder for worker_<rank>.log and scheduler.log.
         timeout: seconds until all processes are killed.
         cwd: working folder of the processes.
         env: added to this process's environment.
@@ -48,31 +48,46 @@ def run_on_ranks(
 
     Raises:
         InputError: there is no such script.
-        RunError: a rank failed, or time ran out; with the end of the logs that say why.
+        RunError: a rank failed, or time ran out; with the end of the logs that say why. No process is left in any case.
     """
     script, log_dir = Path(script), Path(log_dir)
     if not script.is_file():
         raise InputError(Problem("no such script", script))
     log_dir.mkdir(parents=True, exist_ok=True)
-    command = [
-        *(str(installed_script("msrun")), "--worker_num", str(ranks), "--local_worker_num", str(ranks)),
-        *("--master_port", str(free_port()), "--join", "True", "--log_dir", str(log_dir.resolve())),
-        *(str(script.absolute()), *map(str, arguments)),
-    ]
-    # msrun starts its workers with the `python` of the PATH.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    with open(log_dir / "msrun.log", "wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, cwd=cwd, env={**os.environ, "PATH": path, **(env or {})}
-        )
+    command = [sys.executable, str(script.absolute()), *map(str, arguments)]
+    own = {**os.environ, **(env or {}), **_job(ranks)}
+    logs = [log_dir / f"worker_{rank}.log" for rank in range(ranks)]
+    processes = []
     try:
-        failure = _wait(process, log_dir / "msrun.log", timeout)
+        scheduler = _start(command, own | {"MS_ROLE": "MS_SCHED", "RANK_ID": "0"}, cwd, log_dir / "scheduler.log")
+        processes.append(scheduler)
+        for rank, log in enumerate(logs):
+            place = {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(rank), "RANK_ID": str(rank), "DEVICE_ID": str(rank)}
+            processes.append(_start(command, own | place, cwd, log))
+        failure = _wait(processes[1:], timeout)
     finally:
-        kill_tree(process)
-    logs = [_read(log_dir / f"worker_{rank}.log") for rank in range(ranks)]
+        for process in processes:
+            kill_tree(process)
+    texts = [_read(log) for log in logs]
     if failure:
-        raise RunError(f"{script.name} on {ranks} ranks: {failure}\n{_explain(logs, log_dir)}")
-    return logs
+        raise RunError(f"{script.name} on {ranks} ranks: {failure}\n{_explain(texts, log_dir)}")
+    return texts
+
+
+def _job(ranks: int) -> dict[str, str]:
+    """What all processes of a job are told (mindspore/parallel/cluster/process_entity/_api.py)."""
+    return {
+        "MS_WORKER_NUM": str(ranks),
+        "RANK_SIZE": str(ranks),
+        "MS_SCHED_HOST": "127.0.0.1",
+        "MS_SCHED_PORT": str(free_port()),
+        "MS_TOPO_TIMEOUT": "600",
+    }
+
+
+def _start(command: list[str], env: dict[str, str], cwd: str | Path | None, log: Path) -> subprocess.Popen[bytes]:
+    with open(log, "wb") as output:
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=cwd, env=env)
 
 
 def installed_script(name: str) -> Path:
@@ -88,7 +103,7 @@ def free_port() -> int:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that descends from it; msrun's workers have sessions of their own."""
+    """End a process and all that descends from it."""
     try:
         descendants = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -103,16 +118,18 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], log: Path, timeout: float) -> str | None:
-    """Wait for msrun's end; why it ended badly, if it did."""
-    end, failed = time.monotonic() + timeout, False
-    while process.poll() is None:
+def _wait(workers: Sequence[subprocess.Popen[bytes]], timeout: float) -> str | None:
+    """Wait until all workers have ended, or one badly; why that was, if it was."""
+    end = time.monotonic() + timeout
+    while True:
+        codes = [worker.poll() for worker in workers]
+        if any(codes):
+            return "a rank failed"
+        if None not in codes:
+            return None
         if time.monotonic() > end:
-            return "a rank failed" if failed else f"not done after {timeout:g} s"
-        if not failed and "exit with exception" in _read(log):
-            failed, end = True, min(end, time.monotonic() + SCHEDULER_SECONDS)
-        time.sleep(0.2)
-    return None if process.returncode == 0 else "a rank failed"
+            return f"not done after {timeout:g} s"
+        time.sleep(0.1)
 
 
 def _explain(logs: list[str], log_dir: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from msllm.parallel.mesh import Mesh
 from msllm.parallel.world import World
 from msllm.registry import MODEL_CONFIGS, build_model, sharding
 from msllm.rehearsal.compare import Verdict, compare
-from msllm.rehearsal.execute import execute, load_arrays, record, save_arrays
+from msllm.rehearsal.execute import load_arrays, place_job, record, run_jobs, save_arrays
 from msllm.rehearsal.mindir import parse_model
 from msllm.rehearsal.process import run_simulated_ranks
 from msllm.training.build import build_step, get_tensors
 
 STEPS = 2
+Change = Callable[[Any, int], None]
+"""Spoils the graph of a rank: (model, rank)."""
 
 
 @dataclass(frozen=True)
@@ -36,24 +38,32 @@ class Rehearsal:
     batches: np.ndarray
     expected: dict[str, np.ndarray]
 
-    def graph(self, rank: int) -> Path:
-        return self.folder / f"rank_{rank}.mindir"
+    def verdicts(self, changes: Mapping[str, Change | None]) -> dict[str, Verdict]:
+        """Name -> verdict on what each rank computes with its graph, spoilt by `change(model, rank)` where there is one."""
+        held = [result["parameters"] for result in self.results]
+        return {name: compare(self.expected, answers, held) for name, answers in self.answers(changes).items()}
 
-    def run(self, name: str = "run", change: Callable[[Any, int], None] | None = None, steps: int = STEPS) -> Verdict:
-        """The verdict on what `answers` gives."""
-        expected = {key: value for key, value in self.expected.items() if int(key.partition("/")[0]) <= steps}
-        return compare(expected, self.answers(name, change, steps), [result["parameters"] for result in self.results])
+    def answers(self, changes: Mapping[str, Change | None]) -> dict[str, list[dict[str, np.ndarray]]]:
+        """Name -> what each rank computes. One start of the processes for all, as that takes the most time."""
+        folders = {name: self.folder / name for name in changes}
+        files = {}
+        for name, change in changes.items():
+            files[name] = place_job(self.graphs(name, change), self.batches, self.mesh, folders[name])
+        run_jobs(list(folders.values()), self.mesh.size, self.folder / "logs", timeout=240)
+        return {name: [load_arrays(file) for file in of_ranks] for name, of_ranks in files.items()}
 
-    def answers(self, name: str, change: Callable[[Any, int], None] | None, steps: int) -> list[dict[str, np.ndarray]]:
-        """What each rank computes with its graph, or with one that `change(model, rank)` has spoilt."""
-        graphs = [self.graph(rank) for rank in range(self.mesh.size)]
+    def graphs(self, name: str, change: Change | None) -> list[Path]:
+        """Each rank's graph, changed in a folder called `name`."""
+        graphs = [self.folder / f"rank_{rank}.mindir" for rank in range(self.mesh.size)]
+        if change is None:
+            return graphs
         folder = self.folder / name
-        if change is not None:
-            folder.mkdir()
-            graphs = [_changed(graph, rank, folder, change) for rank, graph in enumerate(graphs)]
-        return [
-            load_arrays(file) for file in execute(graphs, self.batches[:steps], self.mesh, folder=folder, timeout=240)
-        ]
+        folder.mkdir()
+        for rank, graph in enumerate(graphs):
+            model = parse_model(graph.read_bytes())
+            change(model, rank)
+            (folder / graph.name).write_bytes(model.SerializeToString())
+        return [folder / graph.name for graph in graphs]
 
 
 def prepare(
@@ -104,11 +114,3 @@ def _single_device(config: RunConfig, random: Any, batches: np.ndarray, file: Pa
     step = build_step(config, model, World(), sharding(config.model))
     save_arrays(file, {name: value.copy() for name, value in get_tensors(step)[0].items()})
     return record(step, batches)
-
-
-def _changed(graph: Path, rank: int, folder: Path, change: Callable[[Any, int], None]) -> Path:
-    model = parse_model(graph.read_bytes())
-    change(model, rank)
-    file = folder / graph.name
-    file.write_bytes(model.SerializeToString())
-    return file

@@ -1,8 +1,9 @@
-"""Two processes under msrun train as one does: the same losses and gradients, every sample once, over any change of number."""
+"""Two processes train as one does: the same losses and gradients, every sample once, over any change of number."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,9 +13,8 @@ import pytest
 import tiny_runs
 
 from msllm.data.sampler import SampleOrder
-from msllm.errors import RunError
 from msllm.testing.datasets import counting_rows, write_dataset
-from msllm.testing.ranks import installed_script, run_on_ranks
+from msllm.testing.ranks import free_port, installed_script, run_on_ranks
 
 pytestmark = pytest.mark.distributed
 
@@ -60,7 +60,7 @@ def on_two_ranks(folder: Path, name: str, *arguments: str) -> Run:
     command = ["train", "-c", "run.yaml", "-o", name, *TWO_RANKS, "--callback", "row_recorder:RowRecorder", *arguments]
     environment = tiny_runs.environment(ROWS_FOLDER=str(rows))
     environment["PYTHONPATH"] += f":{Path(__file__).parent}"
-    logs = folder / f"{name}_msrun"
+    logs = folder / f"{name}_ranks"
     run_on_ranks(installed_script("msllm"), command, log_dir=logs, timeout=TIMEOUT, cwd=folder, env=environment)
     return Run(folder / name, rows)
 
@@ -85,24 +85,11 @@ def one(on_one) -> Run:
 
 
 @pytest.fixture(scope="module")
-def launched(folder: Path) -> Iterator[tuple[Future, Future]]:
-    """What msrun is started for, at the same time, as most of it is waiting: two ranks that train, and two with a mistake."""
-    with ThreadPoolExecutor() as pool:
-        yield pool.submit(on_two_ranks, folder, "two"), pool.submit(with_a_mistake, folder)
+def two(folder: Path) -> Run:
+    return on_two_ranks(folder, "two")
 
 
-@pytest.fixture(scope="module")
-def two(launched: tuple[Future, Future]) -> Run:
-    return launched[0].result()
-
-
-def with_a_mistake(folder: Path) -> None:
-    command = ["train", "-c", "run.yaml", "-o", "wrong", *TWO_RANKS, "--set", "data.train_dataset=nowhere"]
-    logs = folder / "wrong_msrun"
-    run_on_ranks(installed_script("msllm"), command, log_dir=logs, timeout=TIMEOUT, cwd=folder)
-
-
-def test_every_loss_of_two_ranks_equals_that_of_one(launched, one: Run, two: Run):
+def test_every_loss_of_two_ranks_equals_that_of_one(one: Run, two: Run):
     ours, theirs = tiny_runs.losses(two.folder), tiny_runs.losses(one.folder)
     assert [step for step, _ in ours] == list(range(1, STEPS + 1))
     np.testing.assert_allclose([loss for _, loss in ours], [loss for _, loss in theirs], rtol=1e-5)
@@ -152,29 +139,56 @@ def test_each_rank_has_a_log_and_the_main_rank_alone_the_results(two: Run):
     logs = [(two.folder / "logs" / f"rank_{rank}.log").read_text() for rank in (0, 1)]
     assert all(f"step {STEPS}/{STEPS} loss" in log for log in logs)
     assert "saved" in logs[0] and "saved" not in logs[1]
-    assert sorted(path.name for path in two.folder.parent.glob("two_msrun/worker_*")) == [
+    assert sorted(path.name for path in two.folder.parent.glob("two_ranks/worker_*")) == [
         "worker_0.log",
         "worker_1.log",
     ]
-    assert "[rank 1] step 1/" in (two.folder.parent / "two_msrun" / "worker_1.log").read_text()
-
-
-def test_a_mistake_ends_all_processes_with_its_message(folder: Path, launched: tuple[Future, Future]):
-    """MindSpore's scheduler alone would wait 10 minutes for the workers."""
-    with pytest.raises(RunError, match="nowhere: no such folder"):
-        launched[1].result()
-    said = (folder / "wrong_msrun" / "msrun.log").read_text()
-    assert "Scheduler process" in said and "Distributed job exited with exception" in said  # msrun came to its own end
-    assert not (folder / "wrong").exists()
+    assert "[rank 1] step 1/" in (two.folder.parent / "two_ranks" / "worker_1.log").read_text()
 
 
 def test_a_stop_that_one_rank_asks_for_ends_all_at_the_same_step(folder: Path):
     environment = tiny_runs.environment()
     environment["PYTHONPATH"] += f":{Path(__file__).parent}"
     command = ["train", "-c", "run.yaml", "-o", "stopped", *TWO_RANKS, "--callback", "stop_on_rank_1:StopOnRankOne"]
-    logs = folder / "stopped_msrun"
+    logs = folder / "stopped_ranks"
     run_on_ranks(installed_script("msllm"), command, log_dir=logs, timeout=TIMEOUT, cwd=folder, env=environment)
     assert [step for step, _ in tiny_runs.losses(folder / "stopped")] == [1, 2, 3]
     assert tiny_runs.checkpoint(folder / "stopped", 3).is_dir()
     for rank in (0, 1):
         assert "stopped at step 3 because a callback" in (folder / f"stopped/logs/rank_{rank}.log").read_text()
+
+
+def under_msrun(folder: Path, logs: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As a user starts it."""
+    command = ["msrun", "--worker_num", "2", "--local_worker_num", "2", "--master_port", str(free_port())]
+    command += ["--join", "True", "--log_dir", logs, str(installed_script("msllm")), *arguments, *TWO_RANKS]
+    environment = tiny_runs.environment()
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def launched(folder: Path) -> Iterator[tuple[Future, Future]]:
+    """Two starts of msrun at the same time, as most of it is waiting: two ranks that train, and two with a mistake."""
+    command = ("train", "-c", "run.yaml", "-s", "training.train_steps=2")
+    with ThreadPoolExecutor() as pool:
+        sound = pool.submit(under_msrun, folder, "sound_msrun", *command, "-o", "sound")
+        wrong = pool.submit(
+            under_msrun, folder, "wrong_msrun", *command, "-o", "wrong", "-s", "data.train_dataset=nowhere"
+        )
+        yield sound, wrong
+
+
+def test_msrun_starts_the_same_run(folder: Path, launched: tuple[Future, Future]):
+    done = launched[0].result()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [step for step, _ in tiny_runs.losses(folder / "sound")] == [1, 2]
+
+
+def test_a_mistake_ends_all_processes_of_msrun_with_its_message(folder: Path, launched: tuple[Future, Future]):
+    """MindSpore's scheduler alone would wait 10 minutes for the workers."""
+    done = launched[1].result()
+    assert done.returncode != 0
+    assert "nowhere: no such folder" in (folder / "wrong_msrun" / "worker_0.log").read_text()
+    said = done.stdout + done.stderr
+    assert "Scheduler process" in said and "Distributed job exited with exception" in said  # msrun came to its own end
+    assert not (folder / "wrong").exists()

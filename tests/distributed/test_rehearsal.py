@@ -75,10 +75,67 @@ def replace_uses(model: Any, old: str, new: str) -> None:
         node.input[:] = [new if name == old else name for name in node.input]
 
 
-@pytest.mark.parametrize("name", ["tensor_parallel", "optimizer_parallel", "pipeline"])
-def test_two_ranks_compute_what_one_device_computes(name, request):
-    rehearsal: Rehearsal = request.getfixturevalue(name)
-    verdict = rehearsal.run()
+def drop_all_reduce(model: Any, rank: int) -> None:
+    node = nodes_of(model, "AllReduce", "model.model.layers.1.self_attn.o_proj")[0]
+    replace_uses(model, node.output[0], node.input[0])
+    model.graph.node.remove(node)
+
+
+def double_all_reduce(model: Any, rank: int) -> None:
+    node = nodes_of(model, "AllReduce", "model.model.layers.1.mlp.down_proj")[0]
+    place = list(model.graph.node).index(node)
+    again = type(node)()
+    again.CopyFrom(node)
+    again.name = again.output[0] = "again"
+    replace_uses(model, node.output[0], "again")
+    again.input[0] = node.output[0]
+    model.graph.node.insert(place + 1, again)
+
+
+def swap_slices(model: Any, rank: int) -> None:
+    [node] = nodes_of(model, "ReduceScatter", "gradient of model.model.layers.0.post_attention_layernorm")
+    order = attribute(model, node, "group_rank_ids")
+    ranks = list(order.values)[::-1]
+    del order.values[:]
+    order.values.extend(ranks)
+
+
+def keep_sum(model: Any, rank: int) -> None:
+    [node] = [node for node in nodes_of(model, "RealDiv") if "Grad__VirtualDiv" in node.domain]
+    replace_uses(model, node.output[0], node.input[0])
+
+
+def send_first_twice(model: Any, rank: int) -> None:
+    if rank == 0:
+        first, second = nodes_of(model, "Send")
+        [ordered] = [node for node in nodes_of(model, "Depend") if node.output[0] == second.input[0]]
+        ordered.input[0] = first.input[0]
+
+
+def swap_tags(model: Any, rank: int) -> None:
+    if rank == 0:
+        first, second = (attribute(model, node, "sr_tag") for node in nodes_of(model, "Send"))
+        first.i, second.i = second.i, first.i
+
+
+@pytest.fixture(scope="module")
+def of_tensor_parallel(tensor_parallel: Rehearsal) -> dict[str, Verdict]:
+    return tensor_parallel.verdicts({"sound": None, "dropped": drop_all_reduce, "doubled": double_all_reduce})
+
+
+@pytest.fixture(scope="module")
+def of_optimizer_parallel(optimizer_parallel: Rehearsal) -> dict[str, Verdict]:
+    return optimizer_parallel.verdicts({"sound": None, "wrong_slice": swap_slices, "sum": keep_sum})
+
+
+@pytest.fixture(scope="module")
+def of_pipeline(pipeline: Rehearsal) -> dict[str, Verdict]:
+    return pipeline.verdicts({"sound": None, "sent_twice": send_first_twice})
+
+
+@pytest.mark.parametrize("strategy", ["of_tensor_parallel", "of_optimizer_parallel", "of_pipeline"])
+def test_two_ranks_compute_what_one_device_computes(strategy, request):
+    verdict = request.getfixturevalue(strategy)["sound"]
     assert verdict.passed, verdict
     assert verdict.worst.error < 1e-5
 
@@ -96,12 +153,14 @@ ALL_AXES = ["data_parallel=2", "model_parallel=2", "pipeline_stage=2", "micro_ba
     ],
 )
 def test_other_strategies_compute_what_one_device_computes(name, model, settings, parallel, folder):
-    verdict = prepare(folder / name, settings, [f"parallel_config.{item}" for item in parallel], model).run()
+    rehearsal = prepare(folder / name, settings, [f"parallel_config.{item}" for item in parallel], model)
+    verdict = rehearsal.verdicts({"sound": None})["sound"]
     assert verdict.passed, verdict
 
 
 def test_the_collectives_of_optimizer_parallel_are_counted(optimizer_parallel):
-    rows = summarize(collectives_of(optimizer_parallel.graph(0).read_bytes(), 0), optimizer_parallel.mesh, 8)
+    graph = (optimizer_parallel.folder / "rank_0.mindir").read_bytes()
+    rows = summarize(collectives_of(graph, 0), optimizer_parallel.mesh, 8)
     cut = [p for p in optimizer_parallel.results[0]["parameters"] if p["layout"] and p["layout"][5]]
     weights = [p for p in cut if not p["name"].startswith("adam_")]
     scattered = next(row for row in rows if row["kind"] == "ReduceScatter")
@@ -118,72 +177,31 @@ def test_a_lazily_inlined_graph_communicates_as_the_unrolled_one(pipeline):
     assert summarize(lazy, pipeline.mesh, 1) == summarize(unrolled, pipeline.mesh, 1)
 
 
-def test_a_wrong_slice_of_one_gradient_is_caught_and_named(optimizer_parallel):
+def test_a_wrong_slice_of_one_gradient_is_caught_and_named(of_optimizer_parallel):
     weight = "model.layers.0.post_attention_layernorm.weight"
-
-    def swap_parts(model: Any, rank: int) -> None:
-        [node] = nodes_of(model, "ReduceScatter", "gradient of model.model.layers.0.post_attention_layernorm")
-        order = attribute(model, node, "group_rank_ids")
-        ranks = list(order.values)[::-1]
-        del order.values[:]
-        order.values.extend(ranks)
-
-    wrong = wrong_tensors(optimizer_parallel.run("wrong_slice", swap_parts, steps=1))
-    assert wrong == {f"adam_m.{weight}", f"adam_v.{weight}", weight}
+    assert wrong_tensors(of_optimizer_parallel["wrong_slice"]) == {f"adam_m.{weight}", f"adam_v.{weight}", weight}
 
 
-def test_a_dropped_collective_is_caught(tensor_parallel):
-    def drop(model: Any, rank: int) -> None:
-        node = nodes_of(model, "AllReduce", "model.model.layers.1.self_attn.o_proj")[0]
-        replace_uses(model, node.output[0], node.input[0])
-        model.graph.node.remove(node)
-
-    wrong = wrong_tensors(tensor_parallel.run("dropped", drop, steps=1))
+def test_a_dropped_collective_is_caught(of_tensor_parallel):
+    wrong = wrong_tensors(of_tensor_parallel["dropped"])
     assert {"loss", "grad_norm", "adam_m.model.layers.1.mlp.up_proj.weight"} <= wrong
 
 
-def test_a_doubled_collective_is_caught(tensor_parallel):
-    def double(model: Any, rank: int) -> None:
-        node = nodes_of(model, "AllReduce", "model.model.layers.1.mlp.down_proj")[0]
-        place = list(model.graph.node).index(node)
-        again = type(node)()
-        again.CopyFrom(node)
-        again.name = again.output[0] = "again"
-        replace_uses(model, node.output[0], "again")
-        again.input[0] = node.output[0]
-        model.graph.node.insert(place + 1, again)
-
-    wrong = wrong_tensors(tensor_parallel.run("doubled", double, steps=1))
-    assert {"loss", "adam_m.model.norm.weight"} <= wrong
+def test_a_doubled_collective_is_caught(of_tensor_parallel):
+    assert {"loss", "adam_m.model.norm.weight"} <= wrong_tensors(of_tensor_parallel["doubled"])
 
 
-def test_a_stage_that_sends_the_activations_of_another_micro_batch_is_caught(pipeline):
-    def send_first_twice(model: Any, rank: int) -> None:
-        if rank == 0:
-            first, second = nodes_of(model, "Send")
-            [ordered] = [node for node in nodes_of(model, "Depend") if node.output[0] == second.input[0]]
-            ordered.input[0] = first.input[0]
-
-    wrong = wrong_tensors(pipeline.run("sent_twice", send_first_twice, steps=1))
-    assert {"loss", "adam_m.lm_head.weight"} <= wrong
+def test_a_stage_that_sends_the_activations_of_another_micro_batch_is_caught(of_pipeline):
+    assert {"loss", "adam_m.lm_head.weight"} <= wrong_tensors(of_pipeline["sent_twice"])
 
 
 def test_transfers_that_two_stages_make_in_another_order_are_named_before_anything_runs(pipeline):
-    def swap_tags(model: Any, rank: int) -> None:
-        if rank == 0:
-            first, second = (attribute(model, node, "sr_tag") for node in nodes_of(model, "Send"))
-            first.i, second.i = second.i, first.i
-
     with pytest.raises(RunError, match="ranks 0 and 1 disagree on transfer 1 between them"):
-        pipeline.run("swapped_tags", swap_tags)
+        pipeline.answers({"swapped_tags": swap_tags})
 
 
-def test_a_missing_mean_over_data_parallel_ranks_is_caught(optimizer_parallel):
-    def keep_sum(model: Any, rank: int) -> None:
-        [node] = [node for node in nodes_of(model, "RealDiv") if "Grad__VirtualDiv" in node.domain]
-        replace_uses(model, node.output[0], node.input[0])
-
-    wrong = wrong_tensors(optimizer_parallel.run("sum", keep_sum, steps=1))
+def test_a_missing_mean_over_data_parallel_ranks_is_caught(of_optimizer_parallel):
+    wrong = wrong_tensors(of_optimizer_parallel["sum"])
     assert "loss" not in wrong
     assert {f"adam_m.{name}" for name in ("lm_head.weight", "model.embed_tokens.weight")} <= wrong
 
@@ -199,12 +217,12 @@ def test_an_overflow_on_one_rank_skips_the_update_on_all(folder):
             node.input[1] = Builder(model, added).zeros(TensorType((), DTYPE_IDS["float32"]))
             model.graph.node.insert(0, added[0])
 
-    before = load_arrays(rehearsal.folder / "weights.npz")
-    sound, *_ = rehearsal.answers("sound", None, steps=1)
+    answers = rehearsal.answers({"sound": None, "overflow": divide_by_zero})
+    sound = answers["sound"][0]
     assert sound["1/finite"]
-    for answers in rehearsal.answers("overflow", divide_by_zero, steps=1):
-        assert not answers["1/finite"]
-        for name, value in before.items():
-            np.testing.assert_array_equal(answers[f"1/{name}"], value)
-            assert not answers[f"1/adam_m.{name}"].any()
+    for of_rank in answers["overflow"]:
+        assert not of_rank["1/finite"] and of_rank["1/skipped_steps"] == 1
+        for name, value in load_arrays(rehearsal.folder / "weights.npz").items():
+            np.testing.assert_array_equal(of_rank[f"1/{name}"], value)
+            assert not of_rank[f"1/adam_m.{name}"].any()
             assert (sound[f"1/{name}"] != value).any()

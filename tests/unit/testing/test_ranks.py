@@ -44,8 +44,8 @@ def test_a_rank_that_fails_is_named_with_the_end_of_its_log(tmp_path: Path):
 @pytest.mark.distributed
 def test_what_does_not_end_is_killed_with_all_its_processes(tmp_path: Path):
     body = "print('I am', os.getpid(), flush=True)\ntime.sleep(1000)"
-    with pytest.raises(RunError, match=r"not done after 15 s[\s\S]*rank 0[\s\S]*I am[\s\S]*rank 1") as error:
-        run_on_ranks(write_script(tmp_path, body), log_dir=tmp_path / "logs", timeout=15)
+    with pytest.raises(RunError, match=r"not done after 5 s[\s\S]*rank 0[\s\S]*I am[\s\S]*rank 1") as error:
+        run_on_ranks(write_script(tmp_path, body), log_dir=tmp_path / "logs", timeout=5)
     pids = [int(line.split()[2]) for line in str(error.value).splitlines() if "I am" in line]
     assert len(pids) == 2 and not any(psutil.pid_exists(pid) for pid in pids)
 
