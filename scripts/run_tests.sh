@@ -26,4 +26,6 @@ cd "$ROOT"
 export PATH=$BIN:$PATH
 # MindSpore's warnings go to stderr by the hundred; failures show their own text.
 export GLOG_v=${GLOG_v:-3}
+# All of them in two processes, as much of the time is waiting for ranks; a few are quicker in one.
+[ ${#arguments[@]} = 0 ] && arguments=(-n 2 --dist worksteal)
 run "$BIN/python" -m pytest -m 'not device and not extended' "${arguments[@]}"
