@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from msllm import __version__
-from msllm.commands import bench, check, config, data, evaluate, generate, ranktable, rehearse, train, weights
+from msllm.commands import bench, check, config, data, evaluate, generate, launch, ranktable, rehearse, train, weights
 from msllm.commands.options import print_json
 from msllm.errors import InputError, MsllmError, Problem
 
@@ -51,6 +51,7 @@ app.add_typer(data.app, name="data")
 app.command("check")(check.check)
 app.add_typer(rehearse.app, name="rehearse")
 app.command("train")(train.train)
+app.command("launch", context_settings={"allow_extra_args": True})(launch.launch)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.add_typer(weights.app, name="weights")

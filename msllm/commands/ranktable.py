@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from msllm.commands.host_file import read_hosts
 from msllm.commands.options import AsJson, ParallelFile, print_json
 from msllm.commands.placed import placed_ranks
 from msllm.errors import InputError, Problem
@@ -154,7 +155,7 @@ def _sources(
     from rank_tables.hosts import Host, HostFile
     from rank_tables.sources import collect_here, collect_over_ssh, local_address, read_collected
 
-    listed = _read_hosts(hosts) if hosts is not None else None
+    listed = read_hosts(hosts) if hosts is not None else None
     if collected is not None:
         found, said = collected_in(collected, listed.hosts if listed else None)
         return HostFile(tuple(found), listed.clusters if listed else {}), said
@@ -167,29 +168,6 @@ def _sources(
     if all_listed:
         return here, None
     return here, [read_collected(hccn_conf) if hccn_conf is not None else collect_here()]
-
-
-def _read_hosts(path: Path) -> HostFile:
-    from rank_tables.hosts import from_mapping, parse_plain
-
-    if path.suffix not in (".yaml", ".yml"):
-        try:
-            return parse_plain(path.read_text(encoding="utf-8"), path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                Problem(f"cannot read this host file: {getattr(error, 'strerror', error)}", path)
-            ) from None
-    from msllm.config.yaml_text import read_yaml_file
-
-    problems: list[Problem] = []
-    tree = read_yaml_file(path, problems)
-    if tree is None:
-        problems.append(
-            Problem("a host file holds hosts: at the top, as rank_tables/examples/hosts_a3.yaml does", path)
-        )
-    if tree is None or problems:
-        raise InputError(problems)
-    return from_mapping(tree.values, tree.lines, path)
 
 
 def _report(made: Generated, output: Path, as_json: bool) -> None:

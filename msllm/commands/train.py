@@ -11,6 +11,7 @@ import typer
 from msllm.commands.mindspore_session import mindspore_session
 from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile, load_from_options
 from msllm.errors import InputError, Problem
+from msllm.parallel import progress
 
 if TYPE_CHECKING:
     from msllm.config.origin import LoadedConfig
@@ -86,6 +87,7 @@ def run(
 
     checkpoint, passed_over = choose_checkpoint(resume, directory)
     weights = _pretrained(init_weights, loaded) if init_weights and checkpoint is None else None
+    progress.tell(progress.STARTING)
     with mindspore_session(directory.logs) as raise_if_interrupted:
         trainer = _trainer(loaded, train_data, eval_data, directory, callbacks, weights)
         for problem in passed_over:
@@ -100,8 +102,10 @@ def run(
         typer.echo(json.dumps(summary) if as_json else f"done: step {trainer.step}, {trainer.last_saved}")
 
 
-def check(loaded: LoadedConfig) -> tuple[Manifest, Manifest | None]:
+def check(loaded: LoadedConfig, processes: int | None = None) -> tuple[Manifest, Manifest | None]:
     """Everything about a run that shows without MindSpore; the manifests of its training and evaluation data.
+
+    `processes`: how many there are, or will be; None: as many as were started.
 
     Raises:
         InputError: what this version, this device, the processes started or the data do not allow.
@@ -115,7 +119,9 @@ def check(loaded: LoadedConfig) -> tuple[Manifest, Manifest | None]:
     problems = unsupported_on(loaded, resolve_device_target(config.training.device_target))
     # A strategy that this device cannot train is not to be told how to start more processes.
     if not problems:
-        problems = wrong_device_number(config.parallel_config, loaded.origins, launched_processes(), started=True)
+        problems = wrong_device_number(
+            config.parallel_config, loaded.origins, processes or launched_processes(), started=True
+        )
     if problems:
         raise InputError(problems)
     wanted = [(config.data.train_dataset, config.training.global_batch_size)]
@@ -162,6 +168,7 @@ def _trainer(
     from msllm.training.trainer import Trainer
 
     made_callbacks = [load_callback(path) for path in callbacks]
+    progress.tell(progress.JOINING)
     world = init_world(loaded.config.parallel_config, loaded.config.training.device_target)
     ms.set_seed(loaded.config.training.seed)
     model = build_model(loaded.config.model)

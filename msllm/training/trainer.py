@@ -12,6 +12,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+from mindspore import nn
 
 from msllm import __version__
 from msllm.checkpoint.state import (
@@ -27,10 +28,11 @@ from msllm.data.dataset import RankBatches
 from msllm.data.manifest import Manifest
 from msllm.data.sampler import RankShare, SampleOrder
 from msllm.errors import InputError, RunError
+from msllm.parallel import progress
 from msllm.parallel.reduce import SumOverRanks
 from msllm.parallel.world import World
 from msllm.training.agreement import Agreement
-from msllm.training.build import build_step, get_tensors
+from msllm.training.build import build_row_loss, build_step, get_tensors, micro_batches
 from msllm.training.callbacks import CallbackRunner
 from msllm.training.console import RunConsole
 from msllm.training.evaluate import Evaluator, evaluation_share
@@ -80,9 +82,14 @@ class Trainer:
         self.evaluator = None
         if evaluation is not None:
             order = SampleOrder(evaluation.rows, training.seed, shuffle=False)
-            eval_share = evaluation_share(share, evaluation.rows)
+            batch_size = training.global_batch_size // micro_batches(config)
+            eval_share = evaluation_share(share, batch_size, evaluation.rows)
             rank_batches = RankBatches(evaluation, order, eval_share, config.data)
-            self.evaluator = Evaluator(model, rank_batches, SumOverRanks(world.size), training.eval_batches)
+            rows = training.eval_batches * training.global_batch_size if training.eval_batches else None
+            # In semi-automatic parallel mode a graph's outputs are those of all ranks.
+            sum_ranks = nn.Identity() if world.semi_auto else SumOverRanks(world.size)
+            row_loss = build_row_loss(config, model, world, sharding)
+            self.evaluator = Evaluator(row_loss, rank_batches, sum_ranks, rows)
         self.agreement = Agreement(world)
         self.callbacks = CallbackRunner(callbacks, model, self.step_cell, training.train_steps, self.agreement)
         self.step = 0
@@ -172,8 +179,10 @@ class Trainer:
 
         def begin(steps: int, tokens: Any) -> None:
             self.callbacks.step_begin(self.step + steps, tokens)
+            phase = progress.STEP if self.step > first else progress.COMPILING
+            progress.tell(phase, step=self.step + steps, train_steps=training.train_steps)
 
-        carried = 0.0
+        first, carried = self.step, 0.0
         for fed in self.feed.run(self.samples_seen, training.train_steps - self.step, begin):
             computed = time.perf_counter()
             raise_if_interrupted()
@@ -188,6 +197,7 @@ class Trainer:
             # The record before the checkpoint: a run that goes on from it would not write the record again.
             self._report(metrics, fed, skipped, carried + called - computed, last)
             self._evaluate_and_save(metrics, last)
+            progress.tell(progress.BATCH, step=self.step + 1)
             carried = time.perf_counter() - called
             if stop:
                 self.console.info(f"stopped at step {self.step} because a callback asked for it")
@@ -211,6 +221,9 @@ class Trainer:
             other_seconds=other_seconds / fed.steps,
             memory_bytes=memory_bytes(self.device_target),
         )
+        own = record.data_seconds + record.other_seconds
+        times = {"step_seconds": record.step_seconds, "own_seconds": own}
+        progress.tell(progress.STEP, step=self.step, tokens_per_second=record.tokens_per_second, **times)
         self.console.step(record, show=last or self.step % training.log_steps == 0)
         if metrics:
             metrics.write_step(record)
@@ -243,9 +256,7 @@ class Trainer:
         )
 
     def _way_back(self) -> str:
-        return way_back(
-            self._checkpoints(), self.skipped.updated(self.step), unseen=self.config.training.sink_size > 1
-        )
+        return way_back(self._checkpoints(), self.skipped.updated(self.step), unseen=self.config.training.sink_size > 1)
 
     def _newest(self) -> str:
         found = self._checkpoints()
@@ -259,6 +270,7 @@ class Trainer:
         training, checkpoint = self.config.training, self.config.checkpoint
         due = training.eval_steps is not None and self.step % training.eval_steps == 0
         if self.evaluator and (due or last):
+            progress.tell(progress.EVALUATING)
             loss = self.evaluator.loss()
             self.step_cell.set_train(True)
             self.console.info(f"step {self.step} eval loss {loss:.4f} perplexity {np.exp(loss):.2f}")
@@ -268,6 +280,7 @@ class Trainer:
             if metrics:
                 metrics.sync()
             if self.world.is_main:
+                progress.tell(progress.SAVING)
                 self._save()
             self.last_saved = self.directory.checkpoints / checkpoint_name(self.step)
 

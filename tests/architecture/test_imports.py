@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str] | str] = {
         "msllm.registry",
         "msllm.testing",
     },
+    "msllm.launch": {"msllm.config", "msllm.hardware", "msllm.parallel", "rank_tables"},
     "data_tools": {"msllm.config", "msllm.data"},
     "rank_tables": set(),
     "msllm.commands": EVERYTHING,
@@ -65,6 +66,8 @@ WITHOUT_MINDSPORE = (
     "msllm.planner.verdict",
     "msllm.registry",
     "msllm.cli",
+    "msllm.launch.node",
+    "msllm.launch.preflight",
     "rank_tables.generate",
 )
 OURS = ("msllm", "models", "data_tools", "rank_tables")

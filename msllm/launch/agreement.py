@@ -1,0 +1,107 @@
+"""What nodes tell of themselves before a job starts, and what must be the same on all of them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from typing import Any
+
+from msllm import __version__
+from msllm.launch.channel import Message
+
+COMPARED_PACKAGES = ("mindspore", "mindformers", "numpy")
+SHOWN_KEYS = 4
+
+
+@dataclass(frozen=True)
+class Hello:
+    """One node."""
+
+    node: int
+    host: str
+    """Its name: MindSpore counts the cards of a server by it."""
+    address: str = ""
+    """From which it is connected."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    job: Mapping[str, Any] = field(default_factory=dict)
+    """What must be the same: number of nodes and ranks, ports, and every value of the configuration by its name."""
+    problems: tuple[str, ...] = ()
+    """What the node has found wrong by itself."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"node {self.node} ({self.host})"
+
+    @property
+    def place(self) -> str:
+        """For messages, with the address."""
+        where = f", {self.address}" if self.address and self.address != self.host else ""
+        return f"node {self.node} ({self.host}{where})"
+
+    def to_message(self) -> Message:
+        """As it is sent."""
+        return {"type": "hello", **asdict(self)}
+
+    @classmethod
+    def from_message(cls, message: Message, address: str) -> Hello:
+        """As it has come from `address`; KeyError, TypeError, ValueError where it is none."""
+        return cls(
+            int(message["node"]),
+            str(message["host"]),
+            address,
+            dict(message["versions"]),
+            dict(message["job"]),
+            tuple(map(str, message["problems"])),
+        )
+
+
+def versions() -> dict[str, str]:
+    """What is installed here, without importing it."""
+    found = {"python": platform.python_version(), "msllm": __version__}
+    for package in COMPARED_PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def disagreements(hellos: Sequence[Hello]) -> list[str]:
+    """Everything that keeps these nodes from being one job: what each has found by itself, then between them."""
+    several = len(hellos) > 1
+    found = [f"{hello.name}: {text}" if several else text for hello in hellos for text in hello.problems]
+    first = hellos[0]
+    by_host: dict[str, list[Hello]] = {}
+    for hello in hellos:
+        by_host.setdefault(hello.host, []).append(hello)
+    for host, same in by_host.items():
+        if len(same) > 1:
+            nodes = " and ".join(str(hello.node) for hello in same)
+            found.append(
+                f"nodes {nodes} are both called {host}: MindSpore counts the devices of a server by its host name; start one "
+                f"launcher on each server, or give the servers different names (hostnamectl set-hostname)"
+            )
+    for hello in hellos[1:]:
+        for what, value in hello.versions.items():
+            expected = first.versions.get(what)
+            if value != expected:
+                found.append(
+                    f"{hello.name} has {what} {value}, {first.name} has {expected}; install the same on all nodes"
+                )
+        found += _other_job(first, hello)
+    return found
+
+
+def _other_job(first: Hello, hello: Hello) -> list[str]:
+    keys = [key for key in {**first.job, **hello.job} if first.job.get(key) != hello.job.get(key)]
+    found = [
+        f"{hello.name} was started with {key} {hello.job.get(key)!r}, {first.name} with {first.job.get(key)!r}; give all nodes "
+        f"the same configuration"
+        for key in keys[:SHOWN_KEYS]
+    ]
+    if len(keys) > SHOWN_KEYS:
+        found.append(f"{hello.name} differs from {first.name} in {len(keys) - SHOWN_KEYS} more values")
+    return found
