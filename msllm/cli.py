@@ -14,7 +14,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from msllm import __version__
-from msllm.commands import bench, check, config, data, evaluate, generate, launch, ranktable, rehearse, train, weights
+from msllm.commands import (
+    bench,
+    check,
+    config,
+    data,
+    doctor,
+    evaluate,
+    generate,
+    launch,
+    ranktable,
+    rehearse,
+    train,
+    weights,
+)
 from msllm.commands.options import print_json
 from msllm.errors import InputError, MsllmError, Problem
 
@@ -57,6 +70,7 @@ app.command("generate")(generate.generate)
 app.add_typer(weights.app, name="weights")
 app.add_typer(bench.app, name="bench")
 app.add_typer(ranktable.app, name="ranktable")
+app.add_typer(doctor.app, name="doctor")
 
 
 def main() -> None:

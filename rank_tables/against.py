@@ -42,7 +42,7 @@ def stale(
     else:
         said = read_collected(path)
         pairs = [(_server(table, said, server_id, name_of(path)), said)]
-    return [finding for server, said in pairs for finding in _compare(table, server, said)], [
+    return [finding for server, said in pairs for finding in compare_server(table, server, said)], [
         server.server_id for server, _ in pairs
     ]
 
@@ -67,13 +67,19 @@ def _this_server(servers: Sequence[Server]) -> Server | None:
         address = local_address()
     except InputError:
         return None
+    return server_at(servers, [address])
+
+
+def server_at(servers: Sequence[Server], addresses: Sequence[str]) -> Server | None:
+    """The first server that has one of these addresses, as server_id, server_ip or host_ip."""
     for server in servers:
-        if address in (server.server_id, server.more.get("server_ip"), server.more.get("host_ip")):
+        if {server.server_id, server.more.get("server_ip"), server.more.get("host_ip")} & set(addresses):
             return server
     return None
 
 
-def _compare(table: RankTable, server: Server, said: Collected) -> list[Finding]:
+def compare_server(table: RankTable, server: Server, said: Collected) -> list[Finding]:
+    """Where a server's entries differ from what it says now."""
     entry = f"server {server.server_id}"
     found = []
     for device in server.devices:

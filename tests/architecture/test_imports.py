@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str] | str] = {
     "msllm.launch": {"msllm.config", "msllm.hardware", "msllm.parallel", "rank_tables"},
     "data_tools": {"msllm.config", "msllm.data"},
     "rank_tables": set(),
+    "msllm.doctor": {"msllm.config", "msllm.hardware", "rank_tables"},
     "msllm.commands": EVERYTHING,
     "msllm.cli": EVERYTHING,
     "msllm.testing": {"msllm.config", "msllm.data"},
@@ -69,6 +70,7 @@ WITHOUT_MINDSPORE = (
     "msllm.launch.node",
     "msllm.launch.preflight",
     "rank_tables.generate",
+    "msllm.doctor.examine",
 )
 OURS = ("msllm", "models", "data_tools", "rank_tables")
 PARALLEL_WORDS = ("parallel", "shard", "strategy", "rank", "world_size", "allreduce", "all_reduce", "set_comm", "mesh")
