@@ -97,7 +97,7 @@ class Conductor:
     # What comes in.
 
     def joined(self, hello: Hello) -> None:
-        """A node has come. The job starts when all have, or is refused with all that is wrong."""
+        """A node has come while others are waited for. The job starts when all have, or is refused with all that is wrong."""
         if hello.node in self._members:
             other = self._members[hello.node].hello
             text = f"--node-rank {hello.node} was given to two nodes: {other.place} and {hello.place}"
@@ -168,6 +168,11 @@ class Conductor:
             self._stop_all()
         elif self.state == "ending" and (self._all_gone() or now - self._since > self.limits.ending):
             self._after_failure()
+
+    @property
+    def lost_nodes(self) -> set[int]:
+        """Nodes that will say nothing any more."""
+        return {node for node, member in self._members.items() if member.lost}
 
     def view(self) -> View:
         """Where the ranks are."""

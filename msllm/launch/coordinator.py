@@ -64,7 +64,7 @@ class Coordinator:
                 if self._conductor.state == "running":
                     self._show(self._conductor.view())
         limit = time.monotonic() + FAREWELL_SECONDS
-        while self._channels and time.monotonic() < limit:
+        while set(self._channels) - self._conductor.lost_nodes and time.monotonic() < limit:
             self._listen(TICK)
         self._listener.close()
         for channel in [*self._channels.values(), *self._strangers]:
@@ -107,14 +107,21 @@ class Coordinator:
                 self._strangers.remove(channel)
             channel.close()
             return
+        if self._conductor.state != "joining":
+            self._turn_away(
+                channel, f"the job has all its {self._conductor.nodes} nodes already, and {hello.place} is none of them"
+            )
+            return
         second = hello.node in self._channels
-        if not second:
-            self._channels[hello.node] = channel
+        self._channels.setdefault(hello.node, channel)
         self._conductor.joined(hello)
-        if second:  # refused, as all others are
-            with suppress(Closed):
-                channel.send(self._conductor.ended or {"type": "end", "code": 2, "problems": [], "failure": None})
-            self._strangers.append(channel)
+        if second and self._conductor.ended is not None:
+            self._turn_away(channel, *self._conductor.ended["problems"])
+
+    def _turn_away(self, channel: Channel, *problems: str) -> None:
+        with suppress(Closed):
+            channel.send({"type": "end", "code": 2, "problems": list(problems), "failure": None})
+        channel.close()
 
     def _send(self, node: int, message: Message) -> None:
         channel = self._channels.get(node)

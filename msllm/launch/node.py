@@ -200,7 +200,7 @@ class Node:
             if fine or self._interrupted_at is not None:
                 self._done = True
                 self._send({"type": "done"})
-        self._hurry(workers)
+        self._hurry()
 
     def _is_expected(self, code: int) -> bool:
         """Whether a rank was asked to end so."""
@@ -219,12 +219,12 @@ class Node:
             self._errors_shown.add(one.rank)
             self._say(f"warning: rank {one.rank} has written an error and runs on; its log: {one.log.path}")
 
-    def _hurry(self, workers: list[Running]) -> None:
+    def _hurry(self) -> None:
         """After Ctrl-C without a checkpoint: end what does not end by itself."""
         if self._interrupted_at is None or self._saving or self._done:
             return
         if time.monotonic() - self._interrupted_at > INTERRUPT_GRACE:
-            end(workers)
+            end(self._running)
 
     def _records(self, now: float) -> dict[int, dict[str, Any]]:
         """What the ranks have told, with the seconds since each told something new."""

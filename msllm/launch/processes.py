@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -85,9 +84,11 @@ class Running:
 
 
 def end(running: Iterable[Running], grace: float = 3.0) -> None:
-    """End processes and all that descends from them: first asked, then killed. Returns when they are gone."""
+    """End all processes of a node and all that descends from them: first asked, then killed. Returns when they are gone."""
     running = list(running)
-    family = _family(running)
+    if not running:
+        return
+    family = _family()
     for number in (signal.SIGTERM, signal.SIGKILL):
         for member in family:
             try:
@@ -95,7 +96,7 @@ def end(running: Iterable[Running], grace: float = 3.0) -> None:
             except psutil.NoSuchProcess:
                 continue
         _, family = psutil.wait_procs(family, timeout=grace)
-        family = list({*family, *_family(running)})
+        family = list({*family, *_family()})
         if not family:
             break
     for one in running:
@@ -104,15 +105,14 @@ def end(running: Iterable[Running], grace: float = 3.0) -> None:
         one.log.close()
 
 
-def _family(running: Iterable[Running]) -> list[psutil.Process]:
-    """The processes that live, what descends from them, and what this launcher was left by those that do not."""
-    sessions = {one.popen.pid for one in running}
+def _family() -> list[psutil.Process]:
+    """All that descends from this launcher, which starts nothing but ranks, and what it was left by ranks that died."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE and os.getsid(child.pid) in sessions:
+            if child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child)
-        except (psutil.NoSuchProcess, ProcessLookupError):
+        except psutil.NoSuchProcess:
             continue
     return found
 
@@ -135,13 +135,3 @@ def start_all(
         end(started)
         raise
     return started
-
-
-def wait(running: Iterable[Running], seconds: float) -> bool:
-    """Whether all have ended by themselves within `seconds`."""
-    running, limit = list(running), time.monotonic() + seconds
-    while any(one.popen.poll() is None for one in running):
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.05)
-    return True
