@@ -58,11 +58,12 @@ def evaluate(
     ):
         from msllm.data.dataset import RankBatches
         from msllm.parallel.reduce import SumOverRanks
-        from msllm.training.evaluate import Evaluator, evaluation_share
+        from msllm.training.evaluate import Evaluator, RowLoss, evaluation_share
 
-        share = evaluation_share(RankShare(batch_size), manifest.rows)
+        share = evaluation_share(RankShare(batch_size), batch_size, manifest.rows)
         batches = RankBatches(manifest, SampleOrder(manifest.rows, 0, shuffle=False), share, trained.config.data)
-        evaluator = Evaluator(load_model(trained), batches, SumOverRanks(1), max_batches)
+        rows = max_batches * batch_size if max_batches else None
+        evaluator = Evaluator(RowLoss(load_model(trained)), batches, SumOverRanks(1), rows)
         task = progress.add_task("evaluating", total=evaluator.steps)
         loss = evaluator.loss(lambda done: progress.update(task, completed=done))
     result = {

@@ -72,7 +72,7 @@ FIELDS_CN = {
     "TrainingConfig.sink_size": "Ascend：主机两次介入之间，设备上连续执行的步数。",
     "TrainingConfig.log_steps": "每隔这么多步在控制台输出一行；metrics.jsonl 记录每一步。",
     "TrainingConfig.eval_steps": "两次在 data.eval_dataset 上评估之间的步数；null 表示只在结束时评估。",
-    "TrainingConfig.eval_batches": "一次评估的批数；null 表示整个 data.eval_dataset。",
+    "TrainingConfig.eval_batches": "一次评估的行数，以训练的 global batch 计；null 表示整个 data.eval_dataset。",
     "CheckpointConfig.save_steps": "两次保存之间的步数；最后一步总会保存。",
     "CheckpointConfig.keep_last": "保留最近的检查点个数。",
     "CheckpointConfig.keep_every": "步数是它的倍数的检查点永久保留；null 表示没有。",

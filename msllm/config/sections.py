@@ -183,7 +183,7 @@ class TrainingConfig(Section):
     eval_steps: PositiveInt | None = None
     """Steps between two evaluations on data.eval_dataset; null: only at the end."""
     eval_batches: PositiveInt | None = None
-    """Batches of one evaluation; null: the whole of data.eval_dataset."""
+    """Rows of one evaluation, in global batches of training; null: the whole of data.eval_dataset."""
 
 
 class CheckpointConfig(Section):

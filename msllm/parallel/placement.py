@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,13 @@ def place_stages(parts: Parts, parallel: ParallelConfig) -> None:
     for cell, (stage, chunk) in [*ends, *zip(parts.layers, places)]:
         cell.pipeline_stage = stage
         cell.pipeline_segment = chunk
+
+
+def place_last(cells: Sequence[nn.Cell], parts: Parts, parallel: ParallelConfig) -> None:
+    """Put further cells where the last parts are."""
+    if parallel.pipeline_stage > 1:
+        for cell in cells:
+            cell.pipeline_stage, cell.pipeline_segment = layer_places(len(parts.layers), parallel)[-1]
 
 
 def recompute(parts: Parts, parallel: ParallelConfig, config: RecomputeConfig) -> None:

@@ -94,6 +94,9 @@ def set_semi_auto_parallel(parallel: ParallelConfig) -> None:
         "dataset_strategy": ((parallel.data_parallel, 1),),
         "pipeline_stages": parallel.pipeline_stage,
     }
+    if parallel.pipeline_stage > 1:
+        # Of graphs that do not train: the first stage, which writes the metrics, would see 0 as the loss of an evaluation.
+        options["pipeline_result_broadcast"] = True
     if parallel.enable_parallel_optimizer:
         options["enable_parallel_optimizer"] = True
         options["parallel_optimizer_config"] = parallel.parallel_optimizer_config.model_dump()

@@ -67,7 +67,7 @@ def _parallel_step(config: RunConfig, model: Any, sharding: Any, reuse: bool) ->
     apply_amp(model, training.amp_level, training.compute_dtype)
     sharding.shard(model, mesh)
     weights = ParameterTuple(model.trainable_params())
-    parts = parallel.micro_batch_num if mesh.stages > 1 else training.gradient_accumulation_steps
+    parts = micro_batches(config)
     network = ReusedLoss(model) if parts > 1 and reuse else LanguageModelLoss(model)
     network.set_strategy(mesh.data, mesh.vocab)
     model_parts = sharding.parts(model)
@@ -117,6 +117,26 @@ def _step(config: RunConfig, optimizer: Any, gradients: Any, reduce: Any, norm: 
     )
     step.set_train()
     return step
+
+
+def build_row_loss(config: RunConfig, model: Any, world: World, sharding: Any) -> Any:
+    """The `RowLoss` that evaluates `model`, on which `build_step` has put precision, strategies and stages."""
+    from msllm.parallel.placement import place_last
+    from msllm.training.evaluate import RowLoss
+
+    row_loss = RowLoss(model)
+    if world.semi_auto:
+        mesh = Mesh.from_config(config.parallel_config)
+        row_loss.set_strategy(mesh.data, mesh.vocab)
+        place_last([row_loss.token_losses.loss], sharding.parts(model), config.parallel_config)
+    return row_loss
+
+
+def micro_batches(config: RunConfig) -> int:
+    """Parts that a step's batch goes through the model in."""
+    if config.parallel_config.pipeline_stage > 1:
+        return config.parallel_config.micro_batch_num
+    return config.training.gradient_accumulation_steps
 
 
 def get_tensors(step_cell: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -12,13 +12,17 @@ from msllm.layers.loss import CrossEntropyLoss
 class LanguageModelLoss(nn.Cell):
     """Rows of S + 1 tokens -> loss of predicting each token from those before it.
 
-    Inputs: tokens (B, S + 1) int32. Outputs: () float32.
+    Args:
+        model: input_ids (B, S) -> logits (B, S, V).
+        loss: of logits (B S, V) float32 and labels (B S,); the mean over all tokens where it is left out.
+
+    Inputs: tokens (B, S + 1) int32. Outputs: what `loss` gives.
     """
 
-    def __init__(self, model: nn.Cell):
+    def __init__(self, model: nn.Cell, loss: nn.Cell | None = None):
         super().__init__(auto_prefix=False)
         self.model = model
-        self.loss = CrossEntropyLoss()
+        self.loss = loss or CrossEntropyLoss()
         self.inputs = P.StridedSlice()
         self.targets = P.StridedSlice()
         self.reshape = P.Reshape()

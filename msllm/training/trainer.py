@@ -12,7 +12,6 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn
 
 from msllm import __version__
 from msllm.checkpoint.state import (
@@ -86,8 +85,8 @@ class Trainer:
             eval_share = evaluation_share(share, batch_size, evaluation.rows)
             rank_batches = RankBatches(evaluation, order, eval_share, config.data)
             rows = training.eval_batches * training.global_batch_size if training.eval_batches else None
-            # In semi-automatic parallel mode a graph's outputs are those of all ranks.
-            sum_ranks = nn.Identity() if world.semi_auto else SumOverRanks(world.size)
+            # In semi-automatic parallel mode a graph's output is that of all ranks already.
+            sum_ranks = None if world.semi_auto else SumOverRanks(world.size)
             row_loss = build_row_loss(config, model, world, sharding)
             self.evaluator = Evaluator(row_loss, rank_batches, sum_ranks, rows)
         self.agreement = Agreement(world)

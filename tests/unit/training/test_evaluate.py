@@ -15,7 +15,7 @@ from msllm.layers.loss import TokenLoss
 from msllm.parallel.reduce import SumOverRanks
 from msllm.registry import build_model
 from msllm.testing.datasets import counting_rows, write_dataset
-from msllm.training.evaluate import Evaluator, evaluation_share
+from msllm.training.evaluate import Evaluator, RowLoss, evaluation_share
 
 ROWS = 21
 TOKENS = counting_rows(ROWS, tiny_runs.SEQ_LENGTH, tiny_runs.VOCAB, seed=5)
@@ -38,10 +38,10 @@ def row_losses(model) -> np.ndarray:
     return TokenLoss()(logits, Tensor(TOKENS[:, 1:].reshape(-1))).asnumpy().reshape(ROWS, -1).mean(axis=1)
 
 
-def evaluator(manifest: Manifest, model, share: RankShare, max_batches: int | None = None) -> Evaluator:
+def evaluator(manifest: Manifest, model, share: RankShare, rows: int | None = None) -> Evaluator:
     data = DataConfig(train_dataset="data", seq_length=tiny_runs.SEQ_LENGTH)
     batches = RankBatches(manifest, SampleOrder(manifest.rows, 0, shuffle=False), share, data)
-    return Evaluator(model, batches, SumOverRanks(1), max_batches)
+    return Evaluator(RowLoss(model), batches, SumOverRanks(1), rows)
 
 
 @pytest.mark.parametrize("batch", [4, ROWS])
@@ -49,10 +49,10 @@ def test_every_row_counts_once_whatever_the_batch_size(manifest: Manifest, model
     assert evaluator(manifest, model, RankShare(batch)).loss() == pytest.approx(row_losses.mean(), rel=1e-6)
 
 
-def test_max_batches_takes_the_first_rows(manifest: Manifest, model, row_losses):
-    some = evaluator(manifest, model, RankShare(4), max_batches=2)
-    assert some.rows == 8
-    assert some.loss() == pytest.approx(row_losses[:8].mean(), rel=1e-6)
+def test_only_the_first_rows_count_where_not_all_are_wanted(manifest: Manifest, model, row_losses):
+    some = evaluator(manifest, model, RankShare(4), rows=6)
+    assert (some.rows, some.steps) == (6, 2)
+    assert some.loss() == pytest.approx(row_losses[:6].mean(), rel=1e-6)
 
 
 def test_the_parts_of_all_ranks_add_up_to_the_whole(manifest: Manifest, model, row_losses):
@@ -64,7 +64,7 @@ def test_the_parts_of_all_ranks_add_up_to_the_whole(manifest: Manifest, model, r
     ("rows", "ranks", "batch"), [(100, 2, 8), (8, 2, 8), (7, 2, 6), (3, 2, 2), (1, 2, 2), (5, 1, 5)]
 )
 def test_a_small_dataset_is_evaluated_in_the_largest_batch_that_it_fills(rows: int, ranks: int, batch: int):
-    assert evaluation_share(RankShare(8, ranks), rows).global_batch_size == batch
+    assert evaluation_share(RankShare(64, ranks), 8, rows).global_batch_size == batch
 
 
 def test_evaluation_during_training_leaves_the_training_as_it_is(tmp_path: Path):
