@@ -14,7 +14,8 @@ import typer
 
 from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile, load_from_options, print_json
 from msllm.commands.train import Output, Resume
-from msllm.errors import InputError, Problem, RunError
+from msllm.errors import InputError, MsllmError, Problem, RunError
+from msllm.launch.options import SSH
 
 if TYPE_CHECKING:
     from msllm.config.origin import LoadedConfig
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from rank_tables.hosts import Host
 
 STOPPED = 130
-SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 {host}"
+
+
+class Stopped(MsllmError):
+    """The job was stopped by a signal."""
+
+    exit_code = STOPPED
 
 
 class StartWay(str, Enum):
@@ -158,6 +164,8 @@ def _train_arguments(
     ]
     if taken:
         raise InputError(f"{taken[0]} stands after --; give it to msllm launch itself, before --")
+    if more and not more[0].startswith("-"):
+        raise InputError(f"unexpected argument {more[0]}; options of msllm train stand after --")
     return [*words, "--output", str(output.absolute())]
 
 
@@ -204,7 +212,7 @@ def _preflight(
     from msllm.commands.train import check
     from msllm.launch.preflight import host_problems, prepare
 
-    found = prepare(options, loaded.config if loaded else None, ascend, os.environ, listed)
+    found = prepare(options, loaded.config if loaded else None, ascend, os.environ, listed, here=not dry_run)
     found.problems = [*problems, *found.problems, *host_problems(listed, found.job.local_workers)]
     if loaded is not None and not listed:
         try:
@@ -260,13 +268,14 @@ def _print_plan(
 
 
 def _run_hosts(listed: tuple[Host, ...], options: Options, train: Sequence[str], more: Sequence[str]) -> None:
-    from msllm.launch.hosts import remotes, run, write_result
+    from msllm.launch.hosts import remotes, run
     from msllm.launch.screen import Screen
 
-    screen = Screen()
     words = [*train, *(("--", *more) if more else ())]
-    code, output = run(remotes(listed, options, words, os.getcwd(), os.environ), screen.line, screen.say)
-    write_result(output)
+    code, output = run(remotes(listed, options, words, os.getcwd(), os.environ), Screen().line)
+    if code == STOPPED:
+        raise Stopped("stopped, as node 0 has said")
+    typer.echo(output.decode(errors="replace"), nl=False)
     raise typer.Exit(code)
 
 
@@ -285,7 +294,7 @@ def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, w
     if options.save_on_stop:
         job = replace(job, command=(*job.command, "--callback", "msllm.training.stop_when_asked:StopWhenAsked"))
     identity = _identity(found, loaded)
-    hello = Hello(job.node_rank, host_name(), "", versions(), identity, tuple(map(str, found.problems)))
+    hello = Hello(job.node_rank, host_name(), "", versions(os.environ), identity, tuple(map(str, found.problems)))
     if not found.problems:
         write_recipe(job, found.settings, hello)
     screen = Screen(f"[node {job.node_rank}] " if job.nodes > 1 else "")
@@ -350,11 +359,10 @@ def _finish(ended: Message, options: Options, say: Any) -> None:
         raise RunError(failure["message"])
     newest = _newest(options.output)
     if code == STOPPED:
-        say(
+        raise Stopped(
             f"stopped by {ended.get('stopped_by')}; "
             + (f"last checkpoint: {newest}" if newest else "there is no checkpoint")
         )
-        raise typer.Exit(STOPPED)
     if options.as_json:
         print_json({"run": str(options.output), "attempts": ended["attempts"], "checkpoint": newest})
     else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from msllm import __version__
@@ -58,15 +60,32 @@ class Hello:
         )
 
 
-def versions() -> dict[str, str]:
-    """What is installed here, without importing it."""
+def versions(environment: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
+    """What is installed here, without importing it; CANN and driver where there are any. `root`: of the file system."""
     found = {"python": platform.python_version(), "msllm": __version__}
     for package in COMPARED_PACKAGES:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
+    toolkit = Path(environment.get("ASCEND_TOOLKIT_HOME", "/usr/local/Ascend/ascend-toolkit/latest"))
+    files = {"CANN": toolkit / "compiler/version.info", "driver": Path("/usr/local/Ascend/driver/version.info")}
+    for name, file in files.items():
+        version = _version_in(root / str(file).lstrip("/"))
+        if version is not None:
+            found[name] = version
     return found
+
+
+def _version_in(file: Path) -> str | None:
+    """Of a file with a line `Version=25.0.rc1`."""
+    try:
+        match = re.search(
+            r"^version\s*=\s*\[?([^\]\s]+)", file.read_text(errors="replace"), re.IGNORECASE | re.MULTILINE
+        )
+    except OSError:
+        return None
+    return match[1] if match else None
 
 
 def disagreements(hellos: Sequence[Hello]) -> list[str]:
@@ -85,12 +104,10 @@ def disagreements(hellos: Sequence[Hello]) -> list[str]:
                 f"launcher on each server, or give the servers different names (hostnamectl set-hostname)"
             )
     for hello in hellos[1:]:
-        for what, value in hello.versions.items():
-            expected = first.versions.get(what)
+        for what in dict.fromkeys([*first.versions, *hello.versions]):
+            value, expected = (node.versions.get(what, "none") for node in (hello, first))
             if value != expected:
-                found.append(
-                    f"{hello.name} has {what} {value}, {first.name} has {expected}; install the same on all nodes"
-                )
+                found.append(f"{hello.name} has {what} {value}, {first.name} has {expected}; install the same on all nodes")
         found += _other_job(first, hello)
     return found
 

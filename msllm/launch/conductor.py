@@ -120,7 +120,7 @@ class Conductor:
         kind = message["type"]
         if kind == "status":
             member.ranks = {int(rank): record for rank, record in message["ranks"].items()}
-        elif kind == "failed" and self.state == "running":
+        elif kind == "failed" and self.state in ("running", "settling"):
             self._failed(_failure(member.hello, message))
         elif kind == "done":
             member.done = True
@@ -202,7 +202,8 @@ class Conductor:
 
     def _failed(self, failure: Failure) -> None:
         self.failures.append(failure)
-        self._enter("settling")
+        if self.state == "running":
+            self._enter("settling")
 
     def _stop_all(self) -> None:
         # A failure that is reported late may be the cause of one that came before it.

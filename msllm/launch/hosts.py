@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO
 
+from msllm.errors import RunError
 from msllm.launch import variables
 from msllm.launch.network import is_local
 from msllm.launch.options import Options
@@ -131,11 +131,13 @@ class _Connection:
         return f"node {self.node_rank} ({self.remote.host.name})"
 
 
-def run(started: Sequence[Remote], line: Callable[[str], None], say: Callable[[str], None]) -> tuple[int, bytes]:
+def run(started: Sequence[Remote], line: Callable[[str], None]) -> tuple[int, bytes]:
     """Run all nodes to the end: exit code of the job, and what node 0 has printed on stdout.
 
-    Ctrl-C is passed on to node 0, which ends all; a second one too. A node whose connection ends while node 0 has nothing to
-    say of it is named with its last lines.
+    Ctrl-C is passed on to node 0, which ends all; a second one too.
+
+    Raises:
+        RunError: a node's connection ended, and node 0 had nothing to say of it; with the node's last lines.
     """
     asked = 0
 
@@ -168,12 +170,10 @@ def run(started: Sequence[Remote], line: Callable[[str], None], say: Callable[[s
     code = nodes[0].popen.returncode
     if first is None or not (silent or (first is nodes[0] and code not in ENDS)):
         return code, nodes[0].output
-    say(
-        f"error: {first.name} ended with exit code {first.popen.returncode}, and node 0 did not say why; its last lines:"
+    said = "".join(f"\n  {text}" for text in first.tail) or " (nothing)"
+    raise RunError(
+        f"{first.name} ended with exit code {first.popen.returncode}, and node 0 did not say why; its last lines:{said}"
     )
-    for text in first.tail:
-        line(f"  {text}")
-    return 1, nodes[0].output
 
 
 def _end(nodes: Sequence[_Connection]) -> None:
@@ -188,9 +188,3 @@ def _end(nodes: Sequence[_Connection]) -> None:
             node.popen.kill()
         node.popen.wait()
         node.finish()
-
-
-def write_result(output: bytes) -> None:
-    """Node 0's JSON document as this launcher's own."""
-    sys.stdout.buffer.write(output)
-    sys.stdout.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import psutil
 
@@ -107,6 +107,42 @@ def free_port(address: str = "127.0.0.1") -> int:
     """A port that nobody listens on now."""
     with listen(address, 0) as probe:
         return int(probe.getsockname()[1])
+
+
+HCCL_BASE_PORT, HCCL_PORTS = 60000, 16
+"""HCCL listens on so many ports of the host from HCCL_IF_BASE_PORT on, one for each device."""
+
+
+def hccl_port_problems(
+    environment: Mapping[str, str], listening: Callable[[], Mapping[int, int]] | None = None
+) -> Iterator[Problem]:
+    """Ports that HCCL will want and others have.
+
+    Args:
+        environment: of the job's processes.
+        listening: the host's ports in use, each with the process (0: unknown); None: looked up.
+    """
+    if "HCCL_HOST_SOCKET_PORT_RANGE" in environment:
+        return
+    given = environment.get("HCCL_IF_BASE_PORT", "")
+    base = int(given) if given.isdecimal() else HCCL_BASE_PORT
+    used = (listening or _listening)()
+    taken = [port for port in range(base, base + HCCL_PORTS) if port in used]
+    if taken:
+        owners = ", ".join(str(owner) for owner in dict.fromkeys(used[port] for port in taken) if owner)
+        yield Problem(
+            f"port {', '.join(map(str, taken))} is in use{f' by process {owners}' if owners else ''}, and HCCL listens on {base} "
+            f"to {base + HCCL_PORTS - 1} (HCCL_IF_BASE_PORT); end that process, set HCCL_IF_BASE_PORT to another base, or "
+            "HCCL_HOST_SOCKET_PORT_RANGE to auto"
+        )
+
+
+def _listening() -> dict[int, int]:
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.Error, OSError):
+        return {}
+    return {c.laddr.port: c.pid or 0 for c in connections if c.laddr}
 
 
 def host_name() -> str:

@@ -242,6 +242,12 @@ def _check_node(
                 Problem(f"--master-port and --control-port are both {job.master_port}; they must differ")
             )
         found.problems += network.port_problems(job.master_addr, ports)
+    if ascend and job.workers > 1:
+        found.problems += network.hccl_port_problems(environment)
+    if job.start == "rank-table" and not ascend:
+        found.problems.append(
+            Problem("--start rank-table is for NPUs: CPU ranks find each other by MindSpore's scheduler; leave it out")
+        )
     present = devices.present_devices()
     found.problems += devices.device_problems(environment, job.local_workers, ascend, present)
     if table is not None and job.rank_table is not None:

@@ -40,6 +40,7 @@ class Running:
     ):
         self.rank, self.log, self.tail = process.rank, log, Tail()
         self._show = show
+        self._read_to_end = False
         # A launcher that is killed takes its processes along: this must be called on the thread that lives longest.
         self.popen = subprocess.Popen(
             list(process.command),
@@ -68,10 +69,11 @@ class Running:
         return self.rank == SCHEDULER
 
     def exit_code(self) -> int | None:
-        """As Popen.poll; once the process is gone, all that it said by then is in the tail."""
+        """As Popen.poll; once the process is gone, what it said by then is in the tail."""
         code = self.popen.poll()
-        if code is not None:
-            self._reader.join(timeout=1.0)  # a child that lives on keeps the pipe open
+        if code is not None and not self._read_to_end:
+            self._read_to_end = True
+            self._reader.join(timeout=1.0)  # not for longer: a child that lives on keeps the pipe open
         return code
 
     def interrupt(self) -> None:

@@ -1,7 +1,7 @@
 """`msllm launch` whose ranks run a few lines in the place of `msllm train`, for tests of what happens around ranks.
 
 A rank makes steps until RUN/finish appears. Files of the run's folder tell it otherwise: fail_<rank>: end with an error;
-hang_<rank>: make no more steps; late_<rank>: fail a moment after the others; finish_<rank>: end well.
+hang_<rank>: make no more steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def rank() -> int:
     number, step = int(os.environ.get("RANK_ID", 0)), 0
     subprocess.Popen(["sleep", "600"], start_new_session=True)  # what a library may leave behind
     print(f"rank {number} runs with resume {sys.argv[sys.argv.index('--resume') + 1]}", flush=True)
-    while not (run / "finish").exists() and not (run / f"finish_{number}").exists():
+    while not (run / "finish").exists():
         if (run / f"fail_{number}").exists():
             print(f"error: disk of rank {number} is full", flush=True)
             return 1
@@ -40,7 +40,10 @@ def rank() -> int:
 
 def main() -> None:
     if "--stub-rank" in sys.argv:
-        sys.exit(rank())
+        try:
+            sys.exit(rank())
+        except KeyboardInterrupt:
+            sys.exit(130)
     from msllm import cli
     from msllm.launch import hosts, preflight
 

@@ -7,20 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tiny_runs
+from launch_jobs import STUB, Job, running
 from network_hosts import Hosts, two_hosts
 
 from msllm.checkpoint.state import complete_checkpoints, step_of
 from msllm.testing.ranks import installed_script
 
 pytestmark = [pytest.mark.distributed, pytest.mark.fault]
-
-STUB = [sys.executable, str(Path(__file__).with_name("launch_stub.py"))]
-PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -33,32 +31,6 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("launch_config")
     return tiny_runs.write_config(folder / "run.yaml", tiny_runs.write_data(folder / "data"), 100_000)
-
-
-class Job:
-    """A launcher that runs, with what it says."""
-
-    def __init__(self, command: list[str], folder: Path, name: str = "job"):
-        self.said = folder / f"{name}.txt"
-        with open(self.said, "wb") as output:
-            environment = tiny_runs.environment(GLOG_v="3")
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, env=environment)
-
-    def text(self) -> str:
-        return self.said.read_text(errors="replace")
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + PATIENCE
-        while not condition():
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < limit, self.text()
-            time.sleep(0.02)
-
-    def end(self) -> int:
-        try:
-            return self.process.wait(PATIENCE)
-        finally:
-            self.process.kill()
 
 
 def options(config: Path, run: Path) -> list[str]:
@@ -79,15 +51,6 @@ def node(
     words = [*options(config, folder / "run"), "--nodes", str(nodes), "--node-rank", str(node_rank)]
     words += ["--master-addr", hosts.addresses[0], *more]
     return Job(hosts.on(index, " ".join(["exec", *STUB, *words])), folder, name)
-
-
-def steps_of(folder: Path, rank: int) -> int:
-    file = folder / "run" / f"at_{rank}"
-    return int(file.read_text() or 0) if file.exists() else 0
-
-
-def running(job: Job, folder: Path, steps: int = 2) -> None:
-    job.wait_until(lambda: min(steps_of(folder, 0), steps_of(folder, 1)) > steps)
 
 
 def nothing_is_left(hosts: Hosts) -> None:
