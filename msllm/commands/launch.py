@@ -216,7 +216,7 @@ def _preflight(
     found.problems = [*problems, *found.problems, *host_problems(listed, found.job.local_workers)]
     if loaded is not None and not listed:
         try:
-            check(loaded, found.job.workers)
+            check(loaded, loaded.config.parallel_config.device_num)
         except InputError as error:
             found.problems += error.problems
         found.problems += _resume_problems(options, dry_run)

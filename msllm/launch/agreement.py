@@ -107,7 +107,9 @@ def disagreements(hellos: Sequence[Hello]) -> list[str]:
         for what in dict.fromkeys([*first.versions, *hello.versions]):
             value, expected = (node.versions.get(what, "none") for node in (hello, first))
             if value != expected:
-                found.append(f"{hello.name} has {what} {value}, {first.name} has {expected}; install the same on all nodes")
+                found.append(
+                    f"{hello.name} has {what} {value}, {first.name} has {expected}; install the same on all nodes"
+                )
         found += _other_job(first, hello)
     return found
 

@@ -22,7 +22,6 @@ class Channel:
 
     def __init__(self, connection: socket.socket):
         self.socket = connection
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(5.0)  # for sending: who does not read for so long is lost
         self._received = b""
 
