@@ -55,3 +55,20 @@ free_port() {
     [ "${DRY_RUN:-0}" = 1 ] && { echo 8118; return; }
     "$BIN/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
+
+# Check a job with `msllm launch --dry-run` and become the msrun that starts it: for who wants msrun itself.
+# Arguments are those of `msllm launch`; --dry-run prints the line.
+become_msrun() {
+    local arguments=() argument plan line
+    for argument in "$@"; do
+        if [ "$argument" = --dry-run ]; then DRY_RUN=1; else arguments+=("$argument"); fi
+    done
+    export PATH=$BIN:$PATH   # msrun starts its workers with the `python` of the PATH
+    plan=$("$BIN/msllm" launch "${arguments[@]}" --dry-run --json) || exit $?
+    line=$("$BIN/python" -c 'import json, shlex, sys
+[node] = json.load(sys.stdin)["nodes"]
+if not node["msrun"]: sys.exit("error: msrun does not start this job: one rank needs only msllm train; a rank table alone, scripts/ranktable_launch.sh")
+print(shlex.join(["env", *(f"{n}={v}" for n, v in node["environment"].items()), *node["msrun"]]))' <<<"$plan") || exit 2
+    printf '+ %s\n' "$line"
+    [ "${DRY_RUN:-0}" = 1 ] || eval "exec $line"
+}
