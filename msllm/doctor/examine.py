@@ -80,7 +80,7 @@ class Report:
     @property
     def has_npu(self) -> bool:
         """Whether there is any sign of an NPU."""
-        return self.layers[0].status != NOT_HERE
+        return any(layer.name == "devices" and layer.status != NOT_HERE for layer in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -108,7 +108,7 @@ def examine(host: Host, request: Request, told: Callable[[Layer], None] = lambda
     for layer in LAYERS:
         why_not = ""
         if failed and not request.everything:
-            why_not = f"{failed} comes first"
+            why_not = f"{failed} has to be mended first"
         elif layer.starts_mindspore and request.quick:
             why_not = "--quick starts no MindSpore"
         if why_not:
@@ -122,5 +122,5 @@ def examine(host: Host, request: Request, told: Callable[[Layer], None] = lambda
         status = FAILED if wrong else PASSED if here else NOT_HERE
         report.layers.append(LayerReport(layer.name, layer.title, status, tuple(visit.seen), findings))
         if wrong and failed is None:
-            failed = layer.title
+            failed = f"layer {len(report.layers)} ({layer.title})"
     return report

@@ -98,6 +98,8 @@ class Host:
     """Size and free space of the disk of a path, in units of 2^30 bytes; OSError where there is none."""
     write_speed: Callable[[Path], float] = field(default_factory=lambda: _write_speed)
     """MB a second (10^6 bytes) that a folder takes; OSError where nothing can be written."""
+    patience: float = 1.0
+    """Factor on all time limits of commands."""
     ran: list[Ran] = field(default_factory=list)
     """Every command, for a bundle."""
     texts: dict[str, str] = field(default_factory=dict)
@@ -177,7 +179,7 @@ class Host:
             environment: added to the host's own; None takes a variable away. Messages are asked for in English.
             cwd: working folder.
         """
-        done = self._run(tuple(map(str, command)), timeout, environment or {}, cwd)
+        done = self._run(tuple(map(str, command)), timeout * self.patience, environment or {}, cwd)
         self.ran.append(done)
         return done
 
