@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -248,10 +247,10 @@ class Node:
 
     def _read_stdin(self) -> None:
         """What the launcher that started this one over ssh says; its end is the end of the job."""
-        while self._watch_stdin and select.select([sys.stdin], [], [], 0)[0]:
-            line = sys.stdin.readline()
-            self._interrupts += 1 if line else 2
-            if not line:
+        while self._watch_stdin and select.select([0], [], [], 0)[0]:
+            said = os.read(0, 4096)
+            self._interrupts += said.count(b"\n") if said else 2
+            if not said:
                 self._watch_stdin = False
                 self._by = "the end of the launcher that started this node"
 

@@ -73,9 +73,26 @@ def rank_process(hosts: Hosts, index: int) -> int:
     raise AssertionError("no rank there")
 
 
-def test_a_cut_link_ends_both_hosts(hosts: Hosts, config: Path, tmp_path: Path):
-    job = over_ssh(hosts, config, tmp_path)
-    running(job, tmp_path, steps=40)  # some seconds, in which the nodes have told of their ranks
+TRAINING = [str(installed_script("msllm"))]
+programs = pytest.mark.parametrize(
+    "program",
+    [pytest.param(STUB, id="few lines"), pytest.param(TRAINING, id="training", marks=pytest.mark.extended)],
+)
+
+
+def start(hosts: Hosts, config: Path, folder: Path, program: list[str]) -> Job:
+    """A job whose ranks have made some steps, and have told of them."""
+    job = over_ssh(hosts, config, folder, program=program)
+    if program == STUB:
+        running(job, folder, steps=40)
+    else:
+        job.wait_until(lambda: newest(folder) >= 10)
+    return job
+
+
+@programs
+def test_a_cut_link_ends_both_hosts(hosts: Hosts, config: Path, tmp_path: Path, program: list[str]):
+    job = start(hosts, config, tmp_path, program)
     hosts.cut()
     assert job.end() == 1
     assert f"error: node 1 ({hosts.names[1]}, 10.77.0.2) is lost: no sign of it for 3 s; the host is down" in job.text()
@@ -83,9 +100,9 @@ def test_a_cut_link_ends_both_hosts(hosts: Hosts, config: Path, tmp_path: Path):
     nothing_is_left(hosts)
 
 
-def test_a_killed_rank_is_named_and_takes_the_job_along(hosts: Hosts, config: Path, tmp_path: Path):
-    job = over_ssh(hosts, config, tmp_path)
-    running(job, tmp_path)
+@programs
+def test_a_killed_rank_is_named_and_takes_the_job_along(hosts: Hosts, config: Path, tmp_path: Path, program: list[str]):
+    job = start(hosts, config, tmp_path, program)
     os.kill(rank_process(hosts, 1), signal.SIGKILL)
     assert job.end() == 1
     assert f"error: rank 1 on node 1 ({hosts.names[1]}, 10.77.0.2) was killed by SIGKILL" in job.text()
@@ -93,10 +110,12 @@ def test_a_killed_rank_is_named_and_takes_the_job_along(hosts: Hosts, config: Pa
     nothing_is_left(hosts)
 
 
+@programs
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_host_that_goes_down_ends_the_other(hosts: Hosts, config: Path, tmp_path: Path, index: int):
-    job = over_ssh(hosts, config, tmp_path)
-    running(job, tmp_path)
+def test_a_host_that_goes_down_ends_the_other(
+    hosts: Hosts, config: Path, tmp_path: Path, index: int, program: list[str]
+):
+    job = start(hosts, config, tmp_path, program)
     for pid in hosts.processes(index):
         os.kill(pid, signal.SIGKILL)
     assert job.end() == 1
@@ -147,7 +166,7 @@ def test_training_over_two_hosts_goes_on_after_a_killed_rank_and_saves_when_it_i
 ):
     """MindSpore on two hosts: rank 1 is killed, the job starts again from its checkpoint, and Ctrl-C saves the last step."""
     more = ("--max-restarts", "1", "--save-on-stop", "-s", "checkpoint.save_steps=50", "-s", "checkpoint.keep_last=3")
-    job = over_ssh(hosts, config, tmp_path, *more, program=[str(installed_script("msllm"))])
+    job = over_ssh(hosts, config, tmp_path, *more, program=TRAINING)
     job.wait_until(lambda: newest(tmp_path) >= 50)
     os.kill(rank_process(hosts, 1), signal.SIGKILL)
     job.wait_until(lambda: "restart 1 of 1: going on from" in job.text())
