@@ -73,7 +73,7 @@ def doctor(
     """
     if context.invoked_subcommand is not None:
         return
-    _require_legal(bundle, mask_key, overwrite)
+    _require_legal(rank_table, folder, bundle, mask_key, overwrite)
     from msllm.doctor.bundle import make_bundle
     from msllm.doctor.examine import examine
     from msllm.doctor.host import Host
@@ -101,8 +101,18 @@ def doctor(
     raise typer.Exit(0 if report.healthy else 1)
 
 
-def _require_legal(bundle: Path | None, mask_key: str | None, overwrite: bool) -> None:
+def _require_legal(
+    rank_table: Path | None, folder: Path, bundle: Path | None, mask_key: str | None, overwrite: bool
+) -> None:
     problems = []
+    try:
+        Path.cwd()
+    except OSError:
+        raise InputError("the current folder has been removed; cd to another one") from None
+    if rank_table is not None and not rank_table.is_file():
+        problems.append(Problem("--rank-table: there is no such file", rank_table))
+    if not folder.is_dir():
+        problems.append(Problem("--folder: there is no such folder", folder))
     if bundle is None:
         given = [name for name, value in (("--mask-key", mask_key), ("--overwrite", overwrite)) if value]
         problems += [Problem(f"{name} goes with --bundle FILE") for name in given]

@@ -52,7 +52,8 @@ CAUSES = (
 def look_at_graph(visit: Visit) -> bool:
     """Compile and run one graph in a process of its own."""
     device = device_target(visit)
-    done = visit.host.run([visit.host.python, PROBES, "graph", device], GRAPH_SECONDS, _quiet(), tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(prefix="msllm-doctor-", ignore_cleanup_errors=True) as folder:
+        done = visit.host.run([visit.host.python, PROBES, "graph", device], GRAPH_SECONDS, _quiet(folder), folder)
     result = _last_json(done.out)
     if done.ok and result.get("right"):
         visit.say(f"MindSpore {result.get('mindspore', '')} compiles and runs a graph on {device}")
@@ -92,7 +93,7 @@ def look_at_msrun(visit: Visit) -> bool:
             f"{host.python} -m pip install --force-reinstall --no-deps mindspore==2.9.0",
         )
         return True
-    with tempfile.TemporaryDirectory(prefix="msllm-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="msllm-doctor-", ignore_cleanup_errors=True) as folder:
         port = str(_free_port())
         command = [
             msrun, "--worker_num", str(WORKERS), "--local_worker_num", str(WORKERS), "--master_port", port,
@@ -100,7 +101,7 @@ def look_at_msrun(visit: Visit) -> bool:
         ]  # fmt: skip
         # msrun starts its workers with the python of the PATH.
         path = os.pathsep.join([str(Path(host.python).parent), host.environment.get("PATH", "")])
-        done = host.run(command, MSRUN_SECONDS, {**_quiet(), "PATH": path}, folder)
+        done = host.run(command, MSRUN_SECONDS, {**_quiet(folder), "PATH": path}, folder)
         logs = [_read(Path(folder) / f"worker_{rank}.log") for rank in range(WORKERS)]
     right = [_last_json(log).get("right") is True for log in logs]
     if all(right):
@@ -125,9 +126,9 @@ def device_target(visit: Visit) -> str:
     return "Ascend" if visit.facts.devices else "CPU"
 
 
-def _quiet() -> dict[str, str | None]:
-    """Errors only; and nothing of a job that this shell was once part of."""
-    return {"GLOG_v": "3", "MS_OM_PATH": tempfile.gettempdir(), **dict.fromkeys(LAUNCHED)}
+def _quiet(folder: str) -> dict[str, str | None]:
+    """Errors only, reports into a folder, and nothing of a job that this shell was once part of."""
+    return {"GLOG_v": "3", "MS_OM_PATH": folder, **dict.fromkeys(LAUNCHED)}
 
 
 LAUNCHED = (

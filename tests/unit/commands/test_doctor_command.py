@@ -56,8 +56,8 @@ def test_what_is_wrong_is_said_with_why_and_mend_and_ends_with_1(run, tmp_path):
     assert "7 this machine            not looked at: layer 6 (HCCL and rank table) has to be mended first" in out
 
 
-def test_json_is_one_document(run, tmp_path):
-    code, out, err = run("--quick", "--json", "--folder", tmp_path / "nowhere")
+def test_json_is_one_document(run):
+    code, out, err = run("--quick", "--json", "--folder", "/proc")
     document = json.loads(out)
     assert (code, err) == (1, "")
     assert not document["healthy"] and not document["npu"]
@@ -99,6 +99,8 @@ def test_wrong_usage_is_said_before_anything_is_looked_at(run, tmp_path, monkeyp
     (tmp_path / "there.json").write_text("mine")
     for arguments, message in (
         (["--mask-key", "x"], "--mask-key goes with --bundle FILE"),
+        (["--rank-table", "nothing.json"], "nothing.json: --rank-table: there is no such file"),
+        (["--folder", "there.json"], "there.json: --folder: there is no such folder"),
         (["--overwrite"], "--overwrite goes with --bundle FILE"),
         (["--bundle", "there.json"], "is there already"),
         (["--bundle", "nowhere/a.json"], "there is no folder nowhere"),
@@ -110,6 +112,13 @@ def test_wrong_usage_is_said_before_anything_is_looked_at(run, tmp_path, monkeyp
         assert (code, out) == (2, ""), arguments
         assert message in err
     assert (tmp_path / "there.json").read_text() == "mine"
+
+
+def test_in_a_folder_that_was_removed(run, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run("--quick") == (2, "", "error: the current folder has been removed; cd to another one\n")
 
 
 def test_examples_of_the_help(run):
