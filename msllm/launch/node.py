@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -24,6 +25,8 @@ TICK = 0.05
 STATUS_SECONDS = 1.0
 STOPPED = 130
 OK_WHEN_STOPPED = (0, STOPPED, -signal.SIGINT)
+ERROR_SECONDS = 5.0
+"""A rank that dies of its error has done so by then."""
 INTERRUPT_GRACE = 30.0
 """Seconds in which ranks end after Ctrl-C; MindSpore's compiler lets it wait."""
 
@@ -65,7 +68,8 @@ class Node:
         self._running: list[Running] = []
         self._told: set[int] = set()
         """Ranks whose end was told."""
-        self._errors_shown: set[int] = set()
+        self._errors: dict[int, float] = {}
+        """When a rank that lives has written an error; infinity once that was told."""
         self._progress: dict[int, tuple[Mapping[str, Any], float]] = {}
         self._attempt = 0
         self._done = False
@@ -162,7 +166,7 @@ class Node:
     def _start(self, attempt: int) -> None:
         end(self._running)
         self._attempt, self._done, self._told, self._progress = attempt, False, set(), {}
-        self._errors_shown = set()
+        self._errors = {}
         resume = self.job.resume if attempt == 0 else "auto"
         environment = {**os.environ, **self.job.settings, progress.STOP_VARIABLE: str(self._scratch / "stop")}
         for file in self._scratch.glob("rank_*"):
@@ -214,8 +218,11 @@ class Node:
 
     def _warn_of_error(self, one: Running) -> None:
         """A rank may write an error and live on, waiting in a collective or for its threads."""
-        if one.tail.first_error is not None and one.rank not in self._errors_shown and not one.is_scheduler:
-            self._errors_shown.add(one.rank)
+        if one.tail.first_error is None or one.is_scheduler:
+            return
+        now = time.monotonic()
+        if now - self._errors.setdefault(one.rank, now) > ERROR_SECONDS:
+            self._errors[one.rank] = math.inf  # told once
             self._say(f"warning: rank {one.rank} has written an error and runs on; its log: {one.log.path}")
 
     def _hurry(self) -> None:

@@ -1,7 +1,8 @@
 """`msllm launch` whose ranks run a few lines in the place of `msllm train`, for tests of what happens around ranks.
 
 A rank makes steps until RUN/finish appears. Files of the run's folder tell it otherwise: fail_<rank>: end with an error;
-hang_<rank>: make no more steps.
+hang_<rank>: make no more steps;
+complain_<rank>: write an error and go on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def rank() -> int:
         if (run / f"fail_{number}").exists():
             print(f"error: disk of rank {number} is full", flush=True)
             return 1
+        if (run / f"complain_{number}").exists():
+            print("Traceback (most recent call last):", flush=True)
         if not (run / f"hang_{number}").exists():
             step += 1
             progress.tell(

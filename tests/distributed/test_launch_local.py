@@ -131,3 +131,12 @@ def test_p18_a_job_that_hangs_is_ended_where_the_user_wants_it(config: Path, tmp
     tell(tmp_path, "hang_0", "hang_1")
     assert job.end() == 1
     assert "error: no rank has moved for 2 s (--hang-timeout): 2 ranks, in the step, step" in job.text()
+
+
+def test_p17_a_rank_that_writes_an_error_and_lives_on_is_told(config: Path, tmp_path: Path):
+    job = start(config, tmp_path)
+    running(job, tmp_path)
+    tell(tmp_path, "complain_1")
+    job.wait_until(lambda: "warning: rank 1 has written an error and runs on; its log: " in job.text())
+    tell(tmp_path, "finish")
+    assert job.end() == 0
