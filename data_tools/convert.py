@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_tools.gate import Choice, choose_backend
 from data_tools.plan import ConvertRequest, Plan, make_plan
 from data_tools.progress import Progress
 from data_tools.reuse import finished_output, refuse_foreign_output
-from data_tools.shard import SHOWN_FAULTS, ShardJob, ShardResult, unusable
+from data_tools.shard import SHOWN_FAULTS, BackendWrong, ShardJob, ShardResult, unusable
 from data_tools.words import counted
 from data_tools.workdir import WorkDirectory
-from data_tools.worker import Advance, WorkerPool, WorkerSetup
+from data_tools.worker import Advance, WorkerPool, WorkerSetup, start_fork_server
 from msllm.data.manifest import Manifest, TokenizerInfo
-from msllm.errors import InputError
+from msllm.errors import InputError, RunError
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class ConvertSummary:
     ignored: tuple[tuple[str, str], ...]
     """(file, reason) of files that were left out."""
     notices: dict[str, int]
+    tokenized: Choice | None
+    """How the tokenizer's library was chosen; None where nothing was left to tokenize."""
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,6 +62,9 @@ class ConvertSummary:
             "input_bytes": self.input_bytes,
             "ignored": [{"file": file, "reason": reason} for file, reason in self.ignored],
             "notices": self.notices,
+            "tokenizer_backend": self.tokenized and self.tokenized.backend,
+            "tokenizer_backend_documents_compared": self.tokenized.documents if self.tokenized else 0,
+            "tokenizer_backends_passed_over": list(self.tokenized.passed_over) if self.tokenized else [],
             "seconds": round(self.seconds, 3),
         }
 
@@ -87,7 +93,7 @@ def convert(request: ConvertRequest, quiet: bool = False) -> ConvertSummary:
             _refuse_skipped(done.values(), request)
             resumed = len(done)
             _warn_of_small_disk(plan, work.path, quiet)
-            _run(plan, request, work, done, quiet)
+            choice = _run(plan, request, work, done, quiet)
             results = [done[job.number] for job in plan.jobs]
             if too_small := _too_small(plan, results):
                 work.remove()
@@ -101,16 +107,24 @@ def convert(request: ConvertRequest, quiet: bool = False) -> ConvertSummary:
     notices: Counter[str] = Counter()
     for result in results:
         notices.update(result.notices)
-    return _summary(plan, work, manifest, time.monotonic() - start, resumed=resumed, notices=dict(notices))
+    return _summary(
+        plan, work, manifest, time.monotonic() - start, resumed=resumed, notices=dict(notices), choice=choice
+    )
 
 
-def _run(plan: Plan, request: ConvertRequest, work: WorkDirectory, done: dict[int, ShardResult], quiet: bool) -> None:
-    """Make the shards that are missing from `done`."""
+def _run(
+    plan: Plan, request: ConvertRequest, work: WorkDirectory, done: dict[int, ShardResult], quiet: bool
+) -> Choice | None:
+    """Make the shards that are missing from `done`; returns what tokenized them."""
     jobs = [job for job in plan.jobs if job.number not in done]
+    if not jobs:
+        return None
     total = sum(_size(job) for job in plan.jobs)
     finished = total - sum(_size(job) for job in jobs)
+    start_fork_server()
+    choice = choose_backend(plan, request.backend)
     tokenizer = plan.tokenizer.path.absolute()  # workers may have another current folder
-    setup = WorkerSetup(tokenizer, plan.options, request.on_error, work.folders, work.lock_file)
+    setup = WorkerSetup(tokenizer, choice.backend, plan.options, request.on_error, work.folders, work.lock_file)
     workers = request.workers or len(os.sched_getaffinity(0))
     with Progress("convert", total, finished, quiet) as progress, WorkerPool(setup, workers) as pool:
         if done:
@@ -126,6 +140,18 @@ def _run(plan: Plan, request: ConvertRequest, work: WorkDirectory, done: dict[in
                 f"stopped: {len(done)} of {counted(len(plan.jobs), 'shard')} finished; the same command goes on"
             )
             raise
+        except BackendWrong as error:
+            raise _backend_wrong(error, pool, work) from None
+    return choice
+
+
+def _backend_wrong(error: BackendWrong, pool: WorkerPool, work: WorkDirectory) -> RunError:
+    """Nothing that a wrong library has made is kept, and no other worker may finish more of it."""
+    pool.stop()
+    thrown_away = counted(work.forget(error.backend), "shard")
+    return RunError(
+        f"{error}. {thrown_away} that it had made are thrown away; run again with --tokenizer-backend reference"
+    )
 
 
 def _size(job: ShardJob) -> int:
@@ -202,6 +228,7 @@ def _summary(
     reused: bool = False,
     resumed: int = 0,
     notices: dict[str, int] | None = None,
+    choice: Choice | None = None,
 ) -> ConvertSummary:
     return ConvertSummary(
         manifest=manifest,
@@ -212,5 +239,6 @@ def _summary(
         input_files=len(plan.inputs.sources),
         ignored=tuple(plan.inputs.ignored),
         notices=notices or {},
+        tokenized=choice,
         seconds=seconds,
     )

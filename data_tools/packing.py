@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from data_tools.readers import Piece
+from msllm.data.backends import first_difference
 from msllm.data.tokenizer import Tokenizer
 
 MAX_SEGMENT_CHARS = 1 << 20
 """SentencePiece takes about 40 bytes of memory a character."""
 BATCH_CHARS = 1 << 20
 BATCH_SEGMENTS = 1 << 13
+CHECK_EVERY = 256
+"""Of so many segments one is encoded by the reference too, where another library encodes: 2 to 4% of the time."""
 
 
 class Segment(NamedTuple):
@@ -24,6 +27,14 @@ class Segment(NamedTuple):
     """It goes on where the one before ended."""
     last: bool
     """The document ends with it."""
+
+
+class WrongTokens(Exception):
+    """A fast backend gave other ids than the reference for the `document`-th document of the stream, counted from 0."""
+
+    def __init__(self, document: int):
+        super().__init__(document)
+        self.document = document
 
 
 class Segmenter:
@@ -74,28 +85,50 @@ class Segmenter:
 
 
 def token_stream(segments: Iterable[Segment], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
-    """Encode segments in batches; yield the ids of each batch in one piece, int32 (any), an EOD after every document."""
+    """Encode segments in batches; yield the ids of each batch in one piece, int32 (any), an EOD after every document.
+
+    Raises:
+        WrongTokens: the running check of a fast backend failed.
+    """
     batch: list[Segment] = []
     chars = 0
+    check = _RunningCheck(tokenizer)
     for segment in segments:
         batch.append(segment)
         chars += len(segment.text)
         if chars >= BATCH_CHARS or len(batch) >= BATCH_SEGMENTS:
-            yield _encode(batch, tokenizer)
+            yield _encode(batch, tokenizer, check)
             batch, chars = [], 0
     if batch:
-        yield _encode(batch, tokenizer)
+        yield _encode(batch, tokenizer, check)
 
 
-def _encode(batch: list[Segment], tokenizer: Tokenizer) -> np.ndarray:
+def _encode(batch: list[Segment], tokenizer: Tokenizer, check: _RunningCheck) -> np.ndarray:
     texts, continued, ends = zip(*batch)
-    eod = np.array([tokenizer.eod_id], dtype=np.int32)
-    parts = []
-    for ids, last in zip(tokenizer.encode_batch(texts, continued), ends):
-        parts.append(ids)
-        if last:
-            parts.append(eod)
-    return np.concatenate(parts, dtype=np.int32)
+    check(texts, continued, ends)
+    ids, counts = tokenizer.encode_flat(texts, continued)
+    return np.insert(ids, np.cumsum(counts)[list(ends)], tokenizer.eod_id)
+
+
+class _RunningCheck:
+    """Compares one segment in CHECK_EVERY with the reference; does nothing where the reference encodes."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._next = 0
+        self._documents = 0
+
+    def __call__(self, texts: Sequence[str], continued: Sequence[bool], ends: Sequence[bool]) -> None:
+        if self._tokenizer.backend == "reference":
+            return
+        places = range(self._next, len(texts), CHECK_EVERY)
+        if places:
+            place = first_difference(self._tokenizer, [texts[i] for i in places], [continued[i] for i in places])
+            if place is not None:
+                raise WrongTokens(self._documents + sum(ends[: places[place]]))
+            self._next = places[-1] + CHECK_EVERY
+        self._next -= len(texts)
+        self._documents += sum(ends)
 
 
 class Packer:

@@ -40,6 +40,8 @@ class ConvertRequest:
     eod_token: str | None = None
     on_error: OnError = "fail"
     tail: Literal["pad", "drop"] = "pad"
+    backend: Literal["auto", "gigatoken", "kitoken", "reference"] = "auto"
+    """Library that tokenizes; auto: the fastest that gives the reference's ids. The output does not depend on it."""
     overwrite: bool = False
     """Replace a finished dataset that differs."""
     restart: bool = False

@@ -17,7 +17,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # MindRecord logs what it also raises; the driver says it once, with what to do.
 os.environ.setdefault("GLOG_v", "4")
 
+import contextlib  # noqa: E402
+
 import mindspore.mindrecord  # noqa: E402, F401
 import sentencepiece  # noqa: E402, F401
 
 import data_tools.worker  # noqa: E402, F401
+
+with contextlib.suppress(ImportError):  # optional
+    import gigatoken  # noqa: F401

@@ -56,6 +56,8 @@ class Piece(NamedTuple):
     text: str
     last: bool
     """The document ends here."""
+    line: int = 0
+    """As a Fault's."""
 
 
 class Fault(NamedTuple):
@@ -285,7 +287,7 @@ def _whole(text: str, line: int) -> Item:
         return Fault(EMPTY, "nothing but white space" if text else "", line)
     if "\x00" in text:
         return Fault(NUL, f"character {text.index(chr(0)) + 1} of the text", line)
-    return Piece(text, True)
+    return Piece(text, True, line)
 
 
 def _encodable(item: Item, line: int) -> Item:

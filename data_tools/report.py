@@ -31,6 +31,11 @@ def show_conversion(summary: ConvertSummary) -> None:
     print(f"read     {inputs}: {documents}, {counted(manifest.tokens, 'token')} with an EOD after each document")
     print(f"wrote    {summary.output}: {size}")
     print(f"took     {summary.seconds:.1f} s ({rate})")
+    if chosen := summary.tokenized:
+        same = f", same tokens as the reference on {counted(chosen.documents, 'document')} of this input"
+        print(f"with     {chosen.backend}{same if chosen.documents else ''} (--tokenizer-backend)")
+        for why in chosen.passed_over:
+            print(f"note     {why}: not used")
     if manifest.padding_tokens:
         print(f"padded   {counted(manifest.padding_tokens, 'EOD token')} at the ends of shards (--tail pad)")
     if manifest.dropped_tokens:

@@ -12,11 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from data_tools.packing import Packer, Segment, Segmenter, token_stream
-from data_tools.readers import Fault, Notice, UnitReader, first_line
+from data_tools.packing import Packer, Segment, Segmenter, WrongTokens, token_stream
+from data_tools.readers import Fault, Notice, Piece, UnitReader, first_line
 from data_tools.units import COMPRESSED_WEIGHT, Unit
 from data_tools.words import counted
 from msllm.config.sections import Section
+from msllm.data.backends import BackendName
 from msllm.data.manifest import ConvertOptions, ShardInfo, SourceInfo
 from msllm.data.mindrecord import MindRecordWriter, index_of
 from msllm.data.tokenizer import Tokenizer
@@ -68,6 +69,19 @@ class ShardResult(Section):
     """The first of them."""
     notices: dict[str, int]
     sources: tuple[SourceInfo, ...]
+    backend: BackendName
+    """Library that tokenized; the bytes do not depend on it, unless it turns out to be wrong."""
+
+
+class BackendWrong(RunError):
+    """A fast tokenizer library gave wrong ids for a document, so that all it has made is in doubt."""
+
+    def __init__(self, message: str, backend: BackendName):
+        super().__init__(message)
+        self.backend = backend
+
+    def __reduce__(self) -> tuple[type[BackendWrong], tuple[str, BackendName]]:
+        return BackendWrong, (str(self), self.backend)
 
 
 @dataclass(frozen=True)
@@ -112,12 +126,18 @@ def convert_shard(
     Raises:
         InputError: with `on_error="fail"`, the first documents that cannot be used; a file that cannot be read.
         RunError: the disk is full; an input changed while it was read.
+        BackendWrong: the tokenizer's backend is not the reference and gave other ids than it.
     """
     reading = _Reading(job, options, on_error, tokenizer, progress)
     file = _ShardFile(job, options, folders)
-    for tokens in token_stream(reading.segments(), tokenizer):
-        file.add(tokens)
-        progress(0, len(tokens))
+    try:
+        for tokens in token_stream(reading.segments(), tokenizer):
+            file.add(tokens)
+            progress(0, len(tokens))
+    except WrongTokens as wrong:
+        place = _place_of(job, options.text_key, wrong.document)
+        message = f"{place}: {tokenizer.backend} gives other tokens than {tokenizer.reference} for this document"
+        raise BackendWrong(message, tokenizer.backend) from None
     if options.tail == "pad":
         file.pad(tokenizer.eod_id)
     result = ShardResult(
@@ -130,6 +150,7 @@ def convert_shard(
         faults=tuple(reading.faults),
         notices=dict(sorted(reading.notices.items())),
         sources=tuple(reading.sources),
+        backend=tokenizer.backend,
     )
     write_atomic(folders.results / f"{job.file}.json", result.model_dump_json(indent=1))
     return result
@@ -260,6 +281,17 @@ class _Reading:
 
     def _raise(self) -> None:
         raise unusable(self.faults, self.skipped, "Mend the input, or leave such documents out with --on-error skip")
+
+
+def _place_of(job: ShardJob, text_key: str, document: int) -> str:
+    """`file:line` of a shard's document, counted from 0."""
+    for unit in job.units:
+        for item in UnitReader(unit, text_key):
+            if isinstance(item, Piece) and item.last:
+                if document == 0:
+                    return f"{unit.source.path}:{item.line + first_line(unit) - 1}" if item.line else unit.source.path
+                document -= 1
+    return job.file
 
 
 def _refuse_changed(unit: Unit) -> None:

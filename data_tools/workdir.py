@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from data_tools.shard import ShardFolders, ShardJob, ShardResult
+from msllm.data.backends import BackendName
 from msllm.data.manifest import MANIFEST_NAME, Manifest, unfinished_folder, write_manifest
 from msllm.data.mindrecord import index_of
 from msllm.errors import InputError, Problem
@@ -94,6 +95,19 @@ class WorkDirectory:
         except (OSError, ValueError):
             return None
         return result
+
+    def forget(self, backend: BackendName) -> int:
+        """Throw away the shards that a tokenizer library has made; returns their number."""
+        forgotten = 0
+        for path in self.folders.results.iterdir():
+            try:
+                doubted = ShardResult.model_validate_json(path.read_bytes()).backend == backend
+            except (OSError, ValueError):
+                doubted = True
+            if doubted:
+                path.unlink()
+                forgotten += 1
+        return forgotten
 
     def publish(self, manifest: Manifest, tokenizer: Path) -> None:
         """Complete the dataset and rename it to the output, in place of what is there; then remove the working folder."""

@@ -15,8 +15,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from data_tools.shard import OnError, ShardFolders, ShardJob, ShardResult, convert_shard
+from data_tools.shard import BackendWrong, OnError, ShardFolders, ShardJob, ShardResult, convert_shard
 from data_tools.workdir import hold_lock
+from msllm.data.backends import BackendName
 from msllm.data.manifest import ConvertOptions
 from msllm.data.tokenizer import load_tokenizer
 from msllm.errors import InputError, MsllmError, RunError
@@ -31,14 +32,17 @@ _WHY = {
 }
 
 
-def _start_fork_server() -> None:
-    """Start the process that workers are forked from, so that it imports our packages and not folders of their names.
+def start_fork_server() -> None:
+    """Start the process that workers are forked from; it imports what they need while the caller goes on.
 
+    It must import our packages and not folders of their names.
     It runs with the current folder first in its search path; a clone of this project there, or any folder called
     `models`, would hide what is installed.
     """
     from multiprocessing import forkserver
 
+    # Fork is unsafe with MindSpore's threads, spawn pays its import in every worker.
+    forkserver.set_forkserver_preload(["data_tools.preload"])
     ours = str(Path(__file__).resolve().parents[1])
     given = os.environ.get("PYTHONPATH")
     changed = {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{ours}{os.pathsep}{given}" if given else ours}
@@ -59,6 +63,7 @@ class WorkerSetup:
     """What every worker needs to know, the same for all."""
 
     tokenizer: Path
+    backend: BackendName
     options: ConvertOptions
     on_error: OnError
     folders: ShardFolders
@@ -77,10 +82,8 @@ class WorkerPool:
     """Runs shard jobs on processes; use it as a context manager, which leaves no process behind."""
 
     def __init__(self, setup: WorkerSetup, count: int):
-        # Fork is unsafe with MindSpore's threads, spawn pays its import in every worker.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["data_tools.preload"])
-        _start_fork_server()
+        start_fork_server()
         self._setup = setup
         self._count = count
         self._workers: list[_Worker] = []
@@ -89,6 +92,10 @@ class WorkerPool:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all workers at once."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
@@ -165,8 +172,12 @@ class _Failure:
     problems: tuple[Any, ...] = ()
     message: str = ""
     traceback: str = ""
+    backend: BackendName | None = None
+    """The one that gave wrong ids."""
 
     def throw(self) -> None:
+        if self.backend:
+            raise BackendWrong(self.message, self.backend)
         if self.problems:
             raise InputError(self.problems)
         if self.message:
@@ -181,6 +192,7 @@ def _work(connection: Connection, setup: WorkerSetup) -> None:
     try:
         hold_lock(setup.lock_file)
         tokenizer = load_tokenizer(setup.tokenizer, setup.options.eod_token)
+        tokenizer.use(setup.backend)
         while True:
             job = connection.recv()
             meter = _Meter(connection)
@@ -191,6 +203,8 @@ def _work(connection: Connection, setup: WorkerSetup) -> None:
         return
     except InputError as error:
         connection.send(_Failure(problems=error.problems))
+    except BackendWrong as error:
+        connection.send(_Failure(message=str(error), backend=error.backend))
     except MsllmError as error:
         connection.send(_Failure(message=str(error)))
     except OSError as error:

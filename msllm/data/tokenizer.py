@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from msllm.data.backends import BackendName, Encode, Ids, make_encode
 from msllm.data.manifest import MANIFEST_NAME, read_manifest
 from msllm.errors import InputError, Problem
 from msllm.files import sha256_of
@@ -43,6 +44,10 @@ class Tokenizer(ABC):
     type: Literal["sentencepiece", "huggingface"]
     segment_chars: int
     """Length in characters at which a text is better cut; a shorter one is encoded whole."""
+    plain_bpe = False
+    """SentencePiece BPE with byte fallback whose text reaches it unchanged, as Llama's."""
+    dummy_prefix = False
+    """A space is put before every text (plain_bpe)."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -55,14 +60,56 @@ class Tokenizer(ABC):
         """Id that the converter puts after each document."""
         self.bos_id: int | None = None
         """Id that begins a text, where the tokenizer has one."""
+        self.backend: BackendName = "reference"
+        """Library that encodes."""
+        self._fast: Encode | None = None
+        self._lead = ""
+        """What a continued text is put behind, so that it is not taken for the start of a text."""
+        self._lead_length = 0
+
+    @property
+    def reference(self) -> str:
+        """The library that defines the file's format."""
+        return {"sentencepiece": "sentencepiece", "huggingface": "tokenizers"}[self.type]
+
+    def use(self, backend: BackendName) -> None:
+        """Encode with another library from now on; whether it gives the same ids shows `backends.first_difference`.
+
+        Raises:
+            BackendUnavailable: not installed, or not for this tokenizer.
+        """
+        self._fast = None if backend == "reference" else make_encode(self, backend)
+        self.backend = backend
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, nothing added."""
         return [int(i) for i in self.encode_batch([text])[0]]
 
-    @abstractmethod
     def encode_batch(self, texts: Sequence[str], continued: Sequence[bool] | None = None) -> list[np.ndarray]:
-        """Ids of each text, int32 (its length); `continued` marks texts that go on where the one before ended."""
+        """Ids of each text, int32 (its length), by the reference; `continued` marks texts that go on where the one
+        before ended."""
+        if not len(texts):
+            return []
+        ids, counts = self.encode_flat(texts, continued, reference=True)
+        return np.split(ids, np.cumsum(counts)[:-1])
+
+    def encode_flat(
+        self, texts: Sequence[str], continued: Sequence[bool] | None = None, reference: bool = False
+    ) -> Ids:
+        """Ids of all texts in one row, int32, and the number of ids of each, int64; by the backend, or the reference."""
+        encode = self._encode if reference or self._fast is None else self._fast
+        lead = self._lead
+        if not lead or continued is None or not any(continued):
+            return encode(list(texts))
+        ids, counts = encode([lead + text if more else text for text, more in zip(texts, continued)])
+        drop = np.where(continued, self._lead_length, 0)
+        # Position of every id within its text: the first ids of continued texts are the lead's.
+        within = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return ids[within >= np.repeat(drop, counts)], counts - drop
+
+    @abstractmethod
+    def _encode(self, texts: list[str]) -> Ids:
+        """The reference."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -119,15 +166,12 @@ class SentencePieceTokenizer(Tokenizer):
         self.bos_id = bos if bos >= 0 else None
         self._set_eod(eod_token, eos if eos >= 0 else None, "has no end-of-sentence token")
         self._cuts = _exact_cuts(self._library)
+        self.plain_bpe = bool(self._cuts)
         self.segment_chars = 2_000 if "\n" in self._cuts else 1_000_000
-        self._newline = len(self._encode(["\n"])[0])
-
-    def encode_batch(self, texts: Sequence[str], continued: Sequence[bool] | None = None) -> list[np.ndarray]:
-        if continued is None:
-            return self._encode(list(texts))
         # After a newline no space is put before the first word, and no piece joins a newline to what follows.
-        ids = self._encode(["\n" + text if more else text for text, more in zip(texts, continued)])
-        return [row[self._newline :] if more else row for row, more in zip(ids, continued)]
+        self._lead = "\n"
+        self._lead_length = len(self._encode(["\n"])[0])
+        self.dummy_prefix = self._library.encode("a", out_type=str)[0].startswith("\u2581")
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._library.decode([int(i) for i in ids]))
@@ -152,9 +196,9 @@ class SentencePieceTokenizer(Tokenizer):
     def token(self, index: int) -> str:
         return str(self._library.id_to_piece(index))
 
-    def _encode(self, texts: list[str]) -> list[np.ndarray]:
+    def _encode(self, texts: list[str]) -> Ids:
         # One thread: the converter has a process per core.
-        return list(self._library.encode(texts, return_type="numpy", num_threads=1))
+        return _joined(self._library.encode(texts, return_type="numpy", num_threads=1))
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -188,12 +232,6 @@ class HuggingFaceTokenizer(Tokenizer):
         self._lead = "" if self._joins("ab", " cd", "") else "\n"
         self._lead_length = len(self.encode(self._lead)) if self._lead else 0
 
-    def encode_batch(self, texts: Sequence[str], continued: Sequence[bool] | None = None) -> list[np.ndarray]:
-        if continued is None or not self._lead:
-            return self._encode(list(texts))
-        ids = self._encode([self._lead + text if more else text for text, more in zip(texts, continued)])
-        return [row[self._lead_length :] if more else row for row, more in zip(ids, continued)]
-
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._library.decode([int(i) for i in ids], skip_special_tokens=False))
 
@@ -206,12 +244,12 @@ class HuggingFaceTokenizer(Tokenizer):
     def token(self, index: int) -> str:
         return self._library.id_to_token(index) or ""
 
-    def _encode(self, texts: list[str]) -> list[np.ndarray]:
+    def _encode(self, texts: list[str]) -> Ids:
         encoded = self._library.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(item.ids, dtype=np.int32) for item in encoded]
+        return _joined([np.array(item.ids, dtype=np.int32) for item in encoded])
 
     def _joins(self, left: str, right: str, lead: str) -> bool:
-        whole, first, second, mark = self._encode([left + right, left, lead + right, lead])
+        whole, first, second, mark = self.encode_batch([left + right, left, lead + right, lead])
         return bool(np.array_equal(whole, np.concatenate([first, second[len(mark) :]])))
 
 
@@ -254,6 +292,12 @@ def _load_from_folder(folder: Path, eod_token: str | int | None) -> Tokenizer:
         what = "both tokenizer.model and tokenizer.json" if found else "neither tokenizer.model nor tokenizer.json"
         raise InputError(Problem(f"holds {what}; give the tokenizer's file", folder))
     return load_tokenizer(found[0], eod_token)
+
+
+def _joined(rows: Sequence[np.ndarray]) -> Ids:
+    """Rows of ids, each int32 (any), one behind the other."""
+    counts = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.concatenate([np.empty(0, np.int32), *rows], dtype=np.int32), counts
 
 
 def _exact_cuts(library: Any) -> str:

@@ -27,6 +27,7 @@ def summary(dataset: Path) -> ConvertSummary:
         seconds=2.0,
         ignored=[],
         notices={},
+        tokenized=None,
     )
 
 
