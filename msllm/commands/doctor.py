@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
@@ -71,6 +72,8 @@ def doctor(
 
     Exit code 0: healthy, perhaps with warnings. 1: something is wrong. 2: wrong usage.
     """
+    # Outputs of commands and names of folders hold what a terminal may not know; a mark is better than no report.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if context.invoked_subcommand is not None:
         return
     _require_legal(rank_table, folder, bundle, mask_key, overwrite)

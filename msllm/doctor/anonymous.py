@@ -66,7 +66,7 @@ class Anonymizer:
     def text(self, text: str) -> str:
         """A text without addresses and names. Loopback addresses and netmasks stay: they are everybody's."""
         # Odd parts are masks: a later stage does not look into them.
-        parts = [text]
+        parts = [text.encode("utf-8", "replace").decode()]
         for pattern, replace in self._stages:
             parts = [
                 part

@@ -102,7 +102,7 @@ def _nodes(visit: Visit) -> None:
     visit.error(
         "devices.node",
         f"there is no {' and no '.join(missing)}, though there is /dev/davinci{span(visit.facts.devices)}",
-        "every process on an NPU opens them: it ends with an error in aclInit or drvErr, and npu-smi with -8005",
+        "every process on an NPU opens them: aclInit ends with an error of the driver, and npu-smi with -8005",
         f"start the container with {' '.join(f'--device={name}' for name in missing)}"
         if visit.facts.container
         else "dmesg | grep -i davinci | tail; sudo reboot where the driver was installed without one",
@@ -118,7 +118,7 @@ def _permissions(visit: Visit) -> None:
         visit.error(
             "devices.permission",
             f"user {host.user} (uid {host.uid}) may not read and write {shown}",
-            "devices belong to root and the group HwHiAiUser; others get drvError 50 or 87 or see no device",
+            "devices belong to root and the group HwHiAiUser; others see no device, or get an error of the driver",
             f"sudo usermod -aG HwHiAiUser {host.user} and log in again; in a container: docker run --group-add "
             "$(stat -c %g /dev/davinci0)",
         )
@@ -227,7 +227,7 @@ def _versions(visit: Visit, loaded: str | None) -> None:
         visit.error(
             "devices.driver",
             f"the driver that runs is {loaded}, the one in {DRIVER_VERSION} is {facts.driver}",
-            "libraries of one driver and a kernel module of another do not understand each other: drvError, or a hang",
+            "libraries of one driver and a kernel module of another do not understand each other: errors, or a hang",
             "start the container again with /usr/local/Ascend/driver of this host"
             if facts.container
             else "sudo reboot: an installed driver is loaded at the start",
@@ -252,6 +252,8 @@ def _health(visit: Visit) -> None:
 def _busy(visit: Visit) -> None:
     """P25: memory that others hold is memory that training lacks."""
     visible = masked_devices(visit)
+    if {row.device for row in visit.facts.rows} - set(visit.facts.devices):
+        visible = {row.device for row in visit.facts.rows}  # numbered anew in a container: the mask means others
     for row in visit.facts.rows:
         if row.device not in visible or not row.memory_total_mb or row.memory_used_mb is None:
             continue
@@ -289,12 +291,14 @@ def _missing(visit: Visit) -> None:
     facts = visit.facts
     devices, rows = set(facts.devices), {row.device: row for row in facts.rows}
     gone: str | None = None
-    if rows and devices - set(rows):
+    if facts.container:
+        # It may have some of the cards, and npu-smi may number them anew.
+        if rows and len(rows) < len(devices):
+            gone = f"npu-smi lists {len(rows)} devices, there are /dev/davinci{span(facts.devices)}"
+    elif rows and devices - set(rows):
         gone = f"npu-smi does not list /dev/davinci{span(sorted(devices - set(rows)))}"
-    elif rows and set(rows) - devices and not facts.container:
+    elif rows and set(rows) - devices:
         gone = f"npu-smi lists device {span(sorted(set(rows) - devices))}, but there is no such /dev/davinciN"
-    elif facts.container:
-        return
     elif len(devices) < facts.accelerators:
         gone = f"{facts.accelerators} devices are on the PCI bus, but there are only /dev/davinci{span(facts.devices)}"
     elif devices != set(range(len(devices))):

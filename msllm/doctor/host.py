@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 MAX_BYTES = 1 << 20
-"""What is kept of a file or an output: its beginning."""
+"""What is kept of a file, or of an output."""
 TOOL_FOLDERS = ("usr/local/Ascend/driver/tools", "usr/local/sbin", "usr/local/bin")
 """Where the driver's tools are when PATH does not say so."""
 PROBE_MB = 64
@@ -123,6 +123,8 @@ class Host:
     def read(self, name: str) -> str | None:
         """Text of a file, its first MB; None where it cannot be read, and `texts` then says why."""
         try:
+            if not stat.S_ISREG(self.path(name).stat().st_mode):  # a pipe would be waited for
+                raise OSError(0, "Is a directory" if self.path(name).is_dir() else "Is no regular file")
             with open(self.path(name), "rb") as file:
                 text = file.read(MAX_BYTES).decode("utf-8", errors="replace")
         except OSError as error:
@@ -242,8 +244,14 @@ def _has_tag(pid: int, tag: str) -> bool:
 
 
 def _text(file: IO[bytes]) -> str:
+    """The output; of a very long one its beginning and its end."""
+    size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    return file.read(MAX_BYTES).decode("utf-8", errors="replace")
+    if size <= MAX_BYTES:
+        return file.read().decode("utf-8", errors="replace")
+    head = file.read(MAX_BYTES // 2)
+    file.seek(size - MAX_BYTES // 2)
+    return f"{head.decode('utf-8', errors='replace')}\n...\n{file.read().decode('utf-8', errors='replace')}"
 
 
 def _user_name(uid: int) -> str:

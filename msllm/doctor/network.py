@@ -20,7 +20,7 @@ from rank_tables.table import RankTable, Server
 
 HCCN_CONF = "/etc/hccn.conf"
 BUSY_TRIES = 3
-_TLS = re.compile(r"tls switch\s*\[(\d)\]", re.IGNORECASE)
+_TLS = re.compile(r"tls switch\s*\[([01])\]", re.IGNORECASE)
 _LINK = re.compile(r"link status:\s*(\S+)", re.IGNORECASE)
 _HEALTH = re.compile(r"net health status:\s*(.+)", re.IGNORECASE)
 MOUNT_HCCN = (
@@ -103,7 +103,8 @@ def _addresses(visit: Visit) -> Collected | None:
     if facts.device_ips and not missing:
         visit.say(f"devices {span(facts.devices)} have addresses, by {said.source}")
         return said
-    _no_addresses(visit, missing, conf is None, bool(facts.device_ips))
+    said_last = next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith("[")), "")
+    _no_addresses(visit, missing, conf is None, said_last)
     return said
 
 
@@ -121,13 +122,15 @@ def _parsed(visit: Visit, text: str, source: str) -> Collected | None:
         return None
 
 
-def _no_addresses(visit: Visit, missing: list[int], no_conf: bool, some: bool) -> None:
+def _no_addresses(visit: Visit, missing: list[int], no_conf: bool, tool_said: str) -> None:
     tool = visit.host.which("hccn_tool")
     absent = [name for name, gone in (("hccn_tool", not tool), (HCCN_CONF, no_conf)) if gone]
     seen = f"device {span(missing)} has no address"
     if absent:
         seen += f": there is no {' and no '.join(absent)}"
-    report = visit.error if some or _table_given(visit) else visit.warning
+    if tool and tool_said:
+        seen += f"; hccn_tool says: {tool_said[:120]}"
+    report = visit.error if visit.facts.device_ips or _table_given(visit) else visit.warning
     report(
         "network.addresses",
         seen,
@@ -146,9 +149,19 @@ def _table_given(visit: Visit) -> bool:
 def _hccn(visit: Visit, device: int, *arguments: str) -> str:
     """Output of hccn_tool; it answers one caller at a time."""
     text = ""
+    if any(finding.code == "network.hccn_tool" for finding in visit.findings):
+        return text
     for _ in range(BUSY_TRIES):
         done = visit.host.run(["hccn_tool", "-i", str(device), *arguments])
         text = done.out + done.err
+        if done.code is None:
+            visit.error(
+                "network.hccn_tool",
+                f"hccn_tool -i {device} {' '.join(arguments)}: {done.why()}",
+                "what hccn_tool cannot ask, HCCL cannot use: the driver or the device's network hangs",
+                "dmesg | grep -i -E 'davinci|hccp|hung' | tail; reboot the server where it does not recover",
+            )
+            return ""
         if "is busy" not in text:
             break
         time.sleep(0.5)

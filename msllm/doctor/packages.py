@@ -63,9 +63,13 @@ def installed(site: Sequence[str], names: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     folders = [str(folder) or os.getcwd() for folder in site]
     for distribution in metadata.distributions(path=folders):
-        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
-        if name in names and distribution.version:
-            found.setdefault(name, distribution.version)
+        try:
+            name, version = distribution.metadata["Name"], distribution.version
+        except (OSError, ValueError, KeyError):  # a registration that was spoilt
+            continue
+        name = (name or "").lower().replace("_", "-")
+        if name in names and version:
+            found.setdefault(name, version)
     return found
 
 

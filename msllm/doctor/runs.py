@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from msllm.doctor.devices import masked_devices
 from msllm.doctor.host import Ran
+from msllm.doctor.visible import LAUNCHED, MASK, read_mask
 from msllm.doctor.visit import Visit
 
 PROBES = str(Path(__file__).with_name("probes.py"))
@@ -52,6 +54,9 @@ CAUSES = (
 def look_at_graph(visit: Visit) -> bool:
     """Compile and run one graph in a process of its own."""
     device = device_target(visit)
+    mask = visit.host.environment.get(MASK)
+    if device == "Ascend" and mask is not None and read_mask(visit, mask) is None:
+        return True  # said there; it would fail for that alone
     with tempfile.TemporaryDirectory(prefix="msllm-doctor-", ignore_cleanup_errors=True) as folder:
         done = visit.host.run([visit.host.python, PROBES, "graph", device], GRAPH_SECONDS, _quiet(folder), folder)
     result = _last_json(done.out)
@@ -82,7 +87,7 @@ def look_at_msrun(visit: Visit) -> bool:
     """Two workers of msrun, on CPU, or on two devices where there are two."""
     host = visit.host
     device = device_target(visit)
-    if device == "Ascend" and len(visit.facts.devices) < WORKERS:
+    if device == "Ascend" and len(masked_devices(visit)) < WORKERS:
         device = "CPU"
     msrun = str(Path(host.python).with_name("msrun"))
     if not os.path.isfile(msrun):
@@ -129,13 +134,6 @@ def device_target(visit: Visit) -> str:
 def _quiet(folder: str) -> dict[str, str | None]:
     """Errors only, reports into a folder, and nothing of a job that this shell was once part of."""
     return {"GLOG_v": "3", "MS_OM_PATH": folder, **dict.fromkeys(LAUNCHED)}
-
-
-LAUNCHED = (
-    "MS_ROLE", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_NODE_ID", "RANK_ID", "RANK_SIZE", "DEVICE_ID",
-    "MS_SIMULATION_LEVEL", "RANK_TABLE_FILE",
-)  # fmt: skip
-"""Variables that a launcher gives its processes. Left over in a shell, they make one process wait for others."""
 
 
 def _free_port() -> int:

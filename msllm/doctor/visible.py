@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from msllm.doctor.devices import span
-from msllm.doctor.runs import LAUNCHED
 from msllm.doctor.visit import Visit
 
 MASK = "ASCEND_RT_VISIBLE_DEVICES"
+LAUNCHED = (
+    "MS_ROLE", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_NODE_ID", "RANK_ID", "RANK_SIZE", "DEVICE_ID",
+    "MS_SIMULATION_LEVEL", "RANK_TABLE_FILE",
+)  # fmt: skip
+"""Variables that a launcher gives its processes. Left over in a shell, they make one process wait for others."""
 LEFT_OVER = tuple(name for name in LAUNCHED if name not in ("RANK_TABLE_FILE", "DEVICE_ID"))
 
 
@@ -23,7 +27,7 @@ def look_at_masks(visit: Visit) -> bool:
         return True
     chosen = devices
     if text is not None:
-        found = _parse(visit, text)
+        found = read_mask(visit, text)
         if found is None:
             return True
         chosen = found
@@ -34,7 +38,8 @@ def look_at_masks(visit: Visit) -> bool:
     return True
 
 
-def _parse(visit: Visit, text: str) -> list[int] | None:
+def read_mask(visit: Visit, text: str) -> list[int] | None:
+    """The devices of a mask, in its order; None where it is faulty, with the faults noted."""
     devices = visit.facts.devices
     why = "the runtime reads the list up to the first entry that it does not understand, and shows no device after it"
     mend = f"export {MASK}={','.join(map(str, devices))}   (or unset {MASK})"

@@ -101,12 +101,17 @@ class Visit:
 
     def say(self, text: str) -> None:
         """Note what is there."""
-        self.seen.append(text)
+        self.seen.append(printable(text))
 
     def error(self, code: str, seen: str, why: str, mend: str) -> None:
         """Note what is wrong."""
-        self.findings.append(Finding(ERROR, code, seen, why, mend))
+        self.findings.append(Finding(ERROR, code, printable(seen), why, mend))
 
     def warning(self, code: str, seen: str, why: str, mend: str) -> None:
         """Note what may go wrong."""
-        self.findings.append(Finding(WARNING, code, seen, why, mend))
+        self.findings.append(Finding(WARNING, code, printable(seen), why, mend))
+
+
+def printable(text: str) -> str:
+    """A text of which nothing moves the cursor or cannot be encoded: what commands and variables hold may be anything."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

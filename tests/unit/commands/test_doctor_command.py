@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -112,6 +114,19 @@ def test_wrong_usage_is_said_before_anything_is_looked_at(run, tmp_path, monkeyp
         assert (code, out) == (2, ""), arguments
         assert message in err
     assert (tmp_path / "there.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_what_no_terminal_can_show_is_escaped(tmp_path, encoding):
+    folder = tmp_path / "设备"
+    folder.mkdir()
+    environment = {**os.environ, MASK: "0\udcff\x1b[2J", "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-c", "from msllm.cli import main; main()", "doctor", "--quick", "--folder", str(folder)]
+    done = subprocess.run(command, capture_output=True, env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\x1b[2J" not in done.stdout
+    assert b"ASCEND_RT_VISIBLE_DEVICES=0\\udcff\\x1b[2J is set" in done.stdout
+    assert (folder.name if encoding == "utf-8" else "\\u8bbe\\u5907").encode() in done.stdout
 
 
 def test_in_a_folder_that_was_removed(run, tmp_path, monkeypatch):

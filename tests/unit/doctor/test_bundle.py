@@ -100,6 +100,11 @@ def test_a_user_named_like_one_of_our_words_changes_none_of_them(tmp_path):
     assert {layer["status"] for layer in bundle["layers"]} <= {"passed", "failed", "not here", "not looked at"}
 
 
+def test_variables_and_outputs_that_are_no_text(tmp_path):
+    host = Host(root=tmp_path, environment={"MS_X": "a\udcff"}, name="n\udcff")
+    json.dumps(make_bundle(host, Request(), Report()), ensure_ascii=False).encode()
+
+
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{2,12}[a-z0-9]", fullmatch=True).filter(lambda name: name not in ("root", "home"))
 V4 = st.ip_addresses(v=4).map(str).filter(lambda ip: not ip.startswith(("127.", "255.", "0.0.0.0")))
 V6 = st.ip_addresses(v=6).map(str).filter(lambda ip: ip not in ("::", "::1"))

@@ -111,7 +111,7 @@ def test_an_installed_driver_that_is_not_the_one_that_runs(look):
         ("$ npu-smi info\nnpu-smi: error while loading shared libraries: libc_sec.so:"
          " cannot open shared object file\n[exit code 127]",
          "npu-smi info: exit code 127: npu-smi: error while loading", "libraries of the driver"),
-        ("$ npu-smi info\n\x00\x01 what is this\n", "npu-smi info lists no chip; it says: \x00\x01 what is this", "no device"),
+        ("$ npu-smi info\n\x00\x01 what is this\n", "npu-smi info lists no chip; it says: \\x00\\x01 what is this", "no device"),
         ("$ npu-smi info\n", "npu-smi info lists no chip; it says: nothing", "no device"),
     ],
 )  # fmt: skip
@@ -177,6 +177,17 @@ def test_cards_that_only_one_of_bus_driver_and_npu_smi_knows(look):
     assert finding[2] == "a card is missing: npu-smi does not list /dev/davinci5"
     (finding,) = look(HEALTHY, "$ rm npu-smi /dev/davinci7")[1:]
     assert "8 devices are on the PCI bus, but there are only /dev/davinci0-6" in finding[2]
+
+
+def test_a_container_may_number_its_cards_anew(look):
+    """npu-smi says 0 and 1 of /dev/davinci4 and 5; it must list as many as there are."""
+    gone = "$ rm " + " ".join(f"/dev/davinci{n}" for n in (0, 1, 2, 3, 6, 7))
+    text = (RECORDINGS / f"{HEALTHY}.txt").read_text().split("$ npu-smi info\n")[1].split("\n$ ")[0]
+    two, one = ("\n".join(text.splitlines()[: 7 + 3 * count]) for count in (2, 1))
+    assert look(HEALTHY, CONTAINER, gone, f"$ npu-smi info\n{two}") == []
+    assert look(HEALTHY, CONTAINER, gone, f"$ npu-smi info\n{one}") == [
+        ("error", "devices.missing", "a card is missing: npu-smi lists 1 devices, there are /dev/davinci4,5")
+    ]
 
 
 def test_a_container_may_have_some_of_the_cards(look):

@@ -184,3 +184,22 @@ def test_hccn_tool_that_is_busy_is_asked_again_and_then_left(look):
 def test_an_address_that_is_none(look):
     visit = look("$ hccn_tool -i 1 -ip -g\nipaddr:0.0.0.300")
     assert codes(visit)[0] == ("error", "network.addresses")
+
+
+def test_an_hccn_tool_that_hangs_is_asked_once(server):
+    host = server(HEALTHY, "$ hang hccn_tool -i 0 -ip -g").host(patience=0.02)
+    visit = Visit(host, facts=Facts(devices=list(range(8)), chip="910B"))
+    assert look_at_network(visit)
+    assert codes(visit) == [("error", "network.hccn_tool")]
+    assert visit.findings[0].seen == "hccn_tool -i 0 -ip -g: no answer in 0.4 s"
+    assert [ran.command[0] for ran in host.ran].count("hccn_tool") == 1
+
+
+def test_what_hccn_tool_says_instead_of_an_address(look):
+    refused = [f"$ hccn_tool -i {device} {way}\nonly root can do this\n[exit code 1]" for device in (0, 1)
+               for way in ("-ip -g", "-ip -inet6 -g")]  # fmt: skip
+    visit = look(*refused, "$ rm /etc/hccn.conf")
+    assert (
+        visit.findings[0].seen
+        == "device 0,1 has no address: there is no /etc/hccn.conf; hccn_tool says: only root can do this"
+    )

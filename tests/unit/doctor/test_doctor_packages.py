@@ -113,6 +113,16 @@ def test_p26_the_cann_of_a_mindspore(look, cann, found):
     assert codes(look(cann=cann)) == found
 
 
+def test_registrations_that_were_spoilt_are_passed_over(server):
+    made = server(HEALTHY)
+    for name, content in (("empty", b""), ("bytes", b"Name: \xff\xfe\nVersion: 1\n"), ("half", b"Name: numpy\n")):
+        made.file(f"{SITE}/{name}-1.dist-info/METADATA").write_bytes(content)
+    made.file(f"{SITE}/nothing-1.dist-info/RECORD").touch()
+    visit = Visit(made.host(), facts=Facts())
+    assert look_at_packages(visit)
+    assert codes(visit) == []
+
+
 def test_two_packages_that_write_the_same_files(look):
     visit = look(package("mindspore_ascend", "2.0.0"))
     assert codes(visit) == [("error", "packages.twice")]

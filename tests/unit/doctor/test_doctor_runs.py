@@ -103,6 +103,22 @@ def test_one_device_is_too_few_for_two_workers_and_cpu_is_taken(server):
     assert visit.findings == []
 
 
+def test_a_faulty_mask_is_named_rather_than_the_graph_that_it_breaks(server):
+    visit = Visit(server(HEALTHY, "$ export ASCEND_RT_VISIBLE_DEVICES=0,9").host(), facts=Facts(devices=list(range(8))))
+    assert look_at_graph(visit)
+    assert [finding.code for finding in visit.findings] == ["masks.absent"]
+    assert visit.host.ran == []
+
+
+def test_a_mask_of_one_device_is_too_narrow_for_two_workers(server):
+    one = "$ export ASCEND_RT_VISIBLE_DEVICES=3"
+    visit = Visit(
+        server(HEALTHY, one, '$ msrun allreduce CPU\n{"right": true}').host(), facts=Facts(devices=list(range(8)))
+    )
+    assert look_at_msrun(visit)
+    assert visit.findings == []
+
+
 def test_an_environment_without_msrun(server):
     visit = Visit(server(HEALTHY, "$ rm msrun").host())
     assert look_at_msrun(visit)
