@@ -7,6 +7,7 @@ from collections import Counter
 from msllm.doctor.host import Ran
 from msllm.doctor.npu_smi import chip_of, parse
 from msllm.doctor.visit import Visit
+from msllm.hardware.chips import CHIPS
 
 NODES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 """Device files that every process on an NPU opens besides its davinciN."""
@@ -69,7 +70,9 @@ def _accelerators(visit: Visit) -> int:
     found = 0
     for name in visit.host.names("/sys/bus/pci/devices", "*"):
         folder = f"/sys/bus/pci/devices/{name}"
-        if (visit.host.read(f"{folder}/vendor") or "").strip() == HUAWEI:
+        if (visit.host.read(f"{folder}/vendor") or "").strip() != HUAWEI:
+            visit.host.texts.pop(f"{folder}/vendor")  # hundreds of others would fill a bundle
+        else:
             found += (visit.host.read(f"{folder}/class") or "").strip().startswith(ACCELERATOR)
     return found
 
@@ -187,6 +190,14 @@ def _npu_smi(visit: Visit) -> None:
         return
     names = ", ".join(f"{count} x {name}" for name, count in Counter(row.name for row in table.rows).items())
     visit.say(f"npu-smi lists {names}{f' ({facts.chip})' if facts.chip else ''}")
+    if facts.chip is None:
+        visit.warning(
+            "devices.chip",
+            f"{names} is no chip that msllm knows",
+            f"it trains on {', '.join(name for name, chip in CHIPS.items() if chip.device_target == 'Ascend')}; others, as the "
+            "310, are made for inference",
+            "npu-smi info -t board -i 0",
+        )
     _versions(visit, table.driver)
     _health(visit)
     _busy(visit)
@@ -294,7 +305,7 @@ def _missing(visit: Visit) -> None:
     if facts.container:
         # It may have some of the cards, and npu-smi may number them anew.
         if rows and len(rows) < len(devices):
-            gone = f"npu-smi lists {len(rows)} devices, there are /dev/davinci{span(facts.devices)}"
+            gone = f"npu-smi lists {len(rows)} of /dev/davinci{span(facts.devices)}"
     elif rows and devices - set(rows):
         gone = f"npu-smi does not list /dev/davinci{span(sorted(devices - set(rows)))}"
     elif rows and set(rows) - devices:

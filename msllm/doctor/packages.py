@@ -125,9 +125,9 @@ def _architecture(visit: Visit) -> None:
 
 def _package_folder(visit: Visit, name: str) -> Path | None:
     for folder in visit.host.site:
-        path = Path(folder or ".") / name
-        if path.is_dir():
-            return path
+        path = os.path.join(folder or ".", name)
+        if os.path.isdir(path):  # of a folder that may not be read, too
+            return Path(path)
     return None
 
 

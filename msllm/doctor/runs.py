@@ -16,7 +16,7 @@ from msllm.doctor.visible import LAUNCHED, MASK, read_mask
 from msllm.doctor.visit import Visit
 
 PROBES = str(Path(__file__).with_name("probes.py"))
-GRAPH_SECONDS, MSRUN_SECONDS = 300.0, 600.0
+GRAPH_SECONDS, MSRUN_SECONDS = 180.0, 300.0
 WORKERS = 2
 
 CAUSES = (

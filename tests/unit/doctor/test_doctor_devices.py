@@ -186,7 +186,7 @@ def test_a_container_may_number_its_cards_anew(look):
     two, one = ("\n".join(text.splitlines()[: 7 + 3 * count]) for count in (2, 1))
     assert look(HEALTHY, CONTAINER, gone, f"$ npu-smi info\n{two}") == []
     assert look(HEALTHY, CONTAINER, gone, f"$ npu-smi info\n{one}") == [
-        ("error", "devices.missing", "a card is missing: npu-smi lists 1 devices, there are /dev/davinci4,5")
+        ("error", "devices.missing", "a card is missing: npu-smi lists 1 of /dev/davinci4,5")
     ]
 
 
@@ -201,6 +201,11 @@ def test_a_folder_that_may_not_be_read(server):
     visit = Visit(made.host())
     look_at_devices(visit)
     assert visit.findings
+
+
+def test_a_card_for_inference(look):
+    text = with_row("910B3     ", "310P3     ")
+    assert look(HEALTHY, text) == [("warning", "devices.chip", "8 x 310P3 is no chip that msllm knows")]
 
 
 def test_ranges_of_numbers():
