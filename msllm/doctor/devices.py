@@ -88,6 +88,14 @@ def _no_devices(visit: Visit) -> None:
             DOCKER,
         )
         return
+    if not facts.accelerators and visit.host.names("/sys/bus/pci/devices", "*"):
+        visit.error(
+            "devices.none",
+            "the driver's files are here, but no Ascend device is on the PCI bus and there is no /dev/davinciN",
+            "the server does not see its cards: power, seating, BIOS; or a virtual machine was not given them",
+            "lspci | grep -i accelerators; dmesg | grep -i pcie | tail; where there never was a card, uninstall the driver",
+        )
+        return
     loaded = "drv_davinci" in (visit.host.read("/proc/modules") or "")
     visit.error(
         "devices.driver",

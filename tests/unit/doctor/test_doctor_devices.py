@@ -12,6 +12,7 @@ from msllm.doctor.npu_smi import parse
 from msllm.doctor.visit import Visit
 
 HEALTHY = "healthy_910b3"
+BUSES = ("c1", "c2", "81", "82", "01", "02", "41", "42")
 CONTAINER = "$ touch /.dockerenv"
 
 
@@ -45,6 +46,12 @@ def test_a_server_whose_driver_is_not_loaded(look):
     assert [code for _, code, _ in found] == ["devices.driver"]
     assert "8 Ascend devices are on the PCI bus" in found[0][2]
     assert "not loaded" in found[0][2]
+
+
+def test_a_server_that_sees_none_of_its_cards(look):
+    gone = "$ rm " + " ".join(f"/dev/davinci{n} /sys/bus/pci/devices/0000:{bus}:00.0" for n, bus in enumerate(BUSES))
+    found = look(HEALTHY, gone, "$ cat /sys/bus/pci/devices/0000:00:01.0/vendor\n0x8086")
+    assert [code for _, code, _ in found] == ["devices.none"]
 
 
 @pytest.mark.parametrize("inside", [True, False])
