@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from msllm.commands.options import AsJson, ConfigFiles, Overrides, ParallelFile,
 if TYPE_CHECKING:
     from msllm.config.sections import RunConfig
 
-app = typer.Typer(help="Measure the training step and the data loader.", no_args_is_help=True)
+app = typer.Typer(help="Measure the training step, the data loader and the conversion.", no_args_is_help=True)
 
 Steps = Annotated[int, typer.Option(min=1, help="Steps that are timed.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Steps before them that are not.")]
@@ -102,6 +103,80 @@ def data(
         f"{rows:,} rows of {manifest.seq_length} tokens: {rows / seconds:,.0f} rows/s, "
         f"{result['tokens_per_second']:,.0f} tokens/s, first batch after {first:.2f} s{waits}"
     )
+
+
+@app.command()
+def convert(
+    inputs: Annotated[
+        list[str], typer.Option("--input", "-i", metavar="PATH", help="Corpus, as for `msllm data convert`.")
+    ],
+    tokenizer: Annotated[
+        Path, typer.Option(metavar="FILE", help="SentencePiece .model or Hugging Face tokenizer.json.")
+    ],
+    seq_length: Annotated[int, typer.Option(help="Tokens of a row that are predicted.")] = 4096,
+    text_key: Annotated[str, typer.Option(help="Key or column of the text.")] = "text",
+    size_mb: Annotated[
+        int, typer.Option(min=1, help="Size of the .jsonl that is converted, made of the input's documents, repeated.")
+    ] = 290,
+    backends: Annotated[str, typer.Option(help="Tokenizer backends, with commas.")] = "auto,reference",
+    workers: Annotated[str, typer.Option(help="Numbers of workers, with commas.")] = "2",
+    rounds: Annotated[int, typer.Option(min=1, help="Times that everyone runs, in turn.")] = 3,
+    versus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COMMAND",
+            help="Another converter to compare with; {input}, {output} and {tokenizer} in it are filled in. Repeat it for "
+            "more; the first one is what the others are compared with.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens per second of whole conversions, several in turn: backends, numbers of workers, other programs.
+
+    Example: msllm bench convert -i corpus/ --tokenizer tokenizer.model --backends auto,reference --workers 1,2
+    """
+    import os
+    import tempfile
+
+    from data_tools import bench
+
+    contestants = [bench.other(text) for text in versus or []]
+    for backend in backends.split(","):
+        contestants += [bench.ours(backend.strip(), number, seq_length, text_key) for number in _numbers(workers)]
+    with tempfile.TemporaryDirectory(prefix="msllm-corpus-") as scratch:
+        corpus = Path(scratch) / "corpus.jsonl"
+        documents = bench.repeat_corpus(inputs, text_key, size_mb * 1_000_000, corpus)
+        tell = (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True))
+        scores, tokens = bench.compete(contestants, str(corpus), tokenizer.absolute(), rounds, tell)
+        size = corpus.stat().st_size
+    results = [score.to_dict(tokens, scores[0]) for score in scores]
+    load = os.getloadavg()[0]
+    if as_json:
+        facts = {"documents": documents, "input_bytes": size, "tokens": tokens, "cores": os.cpu_count(), "load": load}
+        print_json({**facts, "results": results})
+        return
+    typer.echo(
+        f"{documents:,} documents, {size / 1e6:,.0f} MB, {tokens:,} tokens; medians of {rounds}; {os.cpu_count()} cores, "
+        f"load {load:.1f} (other programs make the time on the clock longer, hardly the CPU time)"
+    )
+    for one in results:
+        typer.echo(
+            f"{one['name']:<32} {one['seconds']:7.1f} s {one['cpu_seconds']:7.1f} s CPU "
+            f"{one['tokens_per_second'] / 1e6:6.2f} Mtok/s  x{one['times_as_fast']:.2f} (CPU x{one['times_less_cpu']:.2f})  "
+            f"largest process {one['peak_bytes'] / 1e6:,.0f} MB"
+        )
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        from msllm.errors import InputError
+
+        raise InputError(f"--workers ({text}) must be numbers from 1 on, with commas")
+    return numbers
 
 
 @mindspore_session()
