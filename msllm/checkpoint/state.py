@@ -5,6 +5,7 @@
         optimizer.safetensors   Adam's moments, loss scale and its counters, global step
         state.json              position in the data, seed, versions, what the data was
         config.yaml             the resolved configuration
+        rank_<n>.safetensors    where ranks hold slices, those of one rank, in the place of the first two files (together.py)
         manifest.json           sha256 and size of each file, name, shape and dtype of each tensor
         COMPLETE                written last: a folder without it is none
 
@@ -26,6 +27,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from msllm.checkpoint.regions import read_region, stored_tensors
 from msllm.config.load import write_resolved
 from msllm.config.sections import RunConfig
 from msllm.errors import InputError, Problem, RunError
@@ -74,18 +76,14 @@ def save_state(root: Path, step: int, content: TrainingState, config: RunConfig)
     root.mkdir(parents=True, exist_ok=True)
     target = root / checkpoint_name(step)
     if target.exists():
-        _remove(target)
+        remove_state(target)
     try:
         with new_directory(target) as folder:
             _write_files(folder, content, config)
-        write_atomic(target / MARKER, sha256_of(target / "manifest.json") + "\n")
+        finish(target)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(target, ignore_errors=True)
-        free = shutil.disk_usage(root).free / 2**20
-        raise RunError(
-            f"{target}: cannot be written: {getattr(error, 'strerror', None) or error} ({free:.0f} MiB free without it); the "
-            f"checkpoints before it are as they were: make room, then go on with --resume auto"
-        ) from None
+        raise cannot_write(target, error) from None
     return target
 
 
@@ -96,11 +94,42 @@ def _write_files(folder: Path, content: TrainingState, config: RunConfig) -> Non
         arrays = {key: np.asarray(value, order="C") for key, value in getattr(content, name).items()}
         safetensors.numpy.save_file(arrays, str(folder / f"{name}.safetensors"))
         tensors[name] = {key: [str(value.dtype), list(value.shape)] for key, value in arrays.items()}
-    (folder / "state.json").write_text(json.dumps(content.state, indent=1, sort_keys=True) + "\n")
+    write_rest(folder, content.state, config, {}, {"tensors": tensors})
+
+
+def write_rest(
+    folder: Path, state: dict[str, Any], config: RunConfig, files: dict[str, Any], index: dict[str, Any]
+) -> None:
+    """What a state has beside its tensors, and the manifest of all.
+
+    Args:
+        folder: of the state, with the files of its tensors.
+        state: the plain values.
+        config: of the run.
+        files: sha256 and bytes of those files that are known already, by name; the others are read.
+        index: what the manifest says of the tensors.
+    """
+    (folder / "state.json").write_text(json.dumps(state, indent=1, sort_keys=True) + "\n")
     write_resolved(config, folder / "config.yaml")
-    files = {file.name: {"sha256": sha256_of(file), "bytes": file.stat().st_size} for file in sorted(folder.iterdir())}
-    manifest = {"format": "msllm-checkpoint", "version": FORMAT_VERSION, "files": files, "tensors": tensors}
+    for file in sorted(folder.iterdir()):
+        if file.name not in files:
+            files[file.name] = {"sha256": sha256_of(file), "bytes": file.stat().st_size}
+    manifest = {"format": "msllm-checkpoint", "version": FORMAT_VERSION, "files": files, **index}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def finish(folder: Path) -> None:
+    """Write the marker of a state that is on the disk."""
+    write_atomic(folder / MARKER, sha256_of(folder / "manifest.json") + "\n")
+
+
+def cannot_write(target: Path, error: Exception) -> RunError:
+    """That a state cannot be written, with the space there is."""
+    free = shutil.disk_usage(target.parent).free / 2**20
+    return RunError(
+        f"{target}: cannot be written: {getattr(error, 'strerror', None) or error} ({free:.0f} MiB free without it); the "
+        f"checkpoints before it are as they were: make room, then go on with --resume auto"
+    )
 
 
 def damage_of(path: Path) -> list[str]:
@@ -150,7 +179,10 @@ def load_state(path: Path, checked: bool = False) -> TrainingState:
     """
     if not checked:
         check_state(path)
-    tensors = {name: safetensors.numpy.load_file(str(path / f"{name}.safetensors")) for name in TENSOR_FILES}
+    stored = stored_tensors(path)
+    tensors: dict[str, dict[str, np.ndarray]] = {name: {} for name in TENSOR_FILES}
+    for tensor in stored.values():
+        tensors[tensor.group][tensor.name] = read_region(path, tensor, tuple(slice(0, n) for n in tensor.shape))
     return TrainingState(tensors["model"], tensors["optimizer"], saved_values(path))
 
 
@@ -177,7 +209,7 @@ def prune(root: Path, keep_last: int, keep_every: int | None) -> list[Path]:
     for path in complete_checkpoints(root)[:-keep_last]:
         if keep_every and step_of(path) % keep_every == 0:
             continue
-        _remove(path)
+        remove_state(path)
         removed.append(path)
     return removed
 
@@ -200,8 +232,8 @@ def set_aside_after(root: Path, step: int) -> None:
             path.rename(aside)
 
 
-def _remove(path: Path) -> None:
-    """The marker goes first, so that a kill in between leaves an incomplete folder and not a damaged one."""
+def remove_state(path: Path) -> None:
+    """Remove a state. The marker goes first, so that a kill in between leaves an incomplete folder and not a damaged one."""
     (path / MARKER).unlink(missing_ok=True)
     fsync(path)
     shutil.rmtree(path)

@@ -169,7 +169,8 @@ def _trainer(
 
     made_callbacks = [load_callback(path) for path in callbacks]
     progress.tell(progress.JOINING)
-    world = init_world(loaded.config.parallel_config, loaded.config.training.device_target)
+    config = loaded.config
+    world = init_world(config.parallel_config, config.training.device_target, directory.strategies)
     ms.set_seed(loaded.config.training.seed)
     model = build_model(loaded.config.model)
     if weights is not None:

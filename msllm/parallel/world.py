@@ -61,8 +61,12 @@ def resolve_device_target(device_target: str) -> Literal["CPU", "Ascend"]:
     return "Ascend" if device_target == "Ascend" or any(Path("/dev").glob("davinci[0-9]*")) else "CPU"
 
 
-def init_world(parallel: ParallelConfig, device_target: str) -> World:
-    """Set Graph mode, the device and the parallel context; join the other processes if there are any."""
+def init_world(parallel: ParallelConfig, device_target: str, strategies: Path | None = None) -> World:
+    """Set Graph mode, the device and the parallel context; join the other processes if there are any.
+
+    `strategies`: where MindSpore writes the strategy file of each rank that holds slices, ckpt_strategy_rank_<n>.ckpt, which
+    its own tools for checkpoints (transform_checkpoints) want; None: nowhere.
+    """
     import mindspore as ms
     from mindspore import communication
 
@@ -75,6 +79,9 @@ def init_world(parallel: ParallelConfig, device_target: str) -> World:
     rank, size = communication.get_rank(), communication.get_group_size()
     if ms.get_context("device_target") == "Ascend":
         set_semi_auto_parallel(parallel)
+        if strategies is not None:
+            file = strategies.absolute() / f"ckpt_strategy_rank_{rank}.ckpt"
+            ms.set_auto_parallel_context(strategy_ckpt_config={"save_file": str(file), "only_trainable_params": False})
         return World(rank, size, Mesh.from_config(parallel).data_rank(rank), semi_auto=True)
     ms.set_auto_parallel_context(
         parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True, device_num=size, global_rank=rank

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from msllm.rehearsal.slices import slice_of
+from msllm.parallel.held import ACCUMULATED, slice_of
 
 OUTPUTS = ("loss", "grad_norm", "lr", "loss_scale", "finite")
 """Of a step's outputs those that are the same on every rank; the loss of its own rows is not."""
-WORKSPACE = "accu_grads."
-"""Parameters of this prefix are sums that a pipeline step keeps within itself; one device has none."""
 FIRST_MOMENT, SECOND_MOMENT = "adam_m.", "adam_v."
 SMALLEST_GRADIENT = 1e-2
 """A tensor's gradients are judged by the largest of all tensors times this where they are smaller still: a gradient that is zero
@@ -76,7 +74,7 @@ def compare(
     differences: list[Difference] = []
     missing, surplus = _unheld(by_step, held), []
     for rank, (given, parameters) in enumerate(zip(answers, held)):
-        slices = {q["name"]: slice_of(q, rank) for q in parameters if not q["name"].startswith(WORKSPACE)}
+        slices = {q["name"]: slice_of(q, rank) for q in parameters if not q["name"].startswith(ACCUMULATED)}
         given_steps = _by_step(given)
         for step, tensors in by_step.items():
             own = given_steps.get(step, {})
@@ -167,7 +165,7 @@ def _unheld(by_step: Mapping[int, Mapping[str, np.ndarray]], held: Iterable[Iter
 def _surplus(own: Iterable[str], wanted: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Iterator[str]:
     for name in own:
         known = name in wanted and name in tensors
-        if not known and name != "local_loss" and not name.startswith(WORKSPACE):
+        if not known and name != "local_loss" and not name.startswith(ACCUMULATED):
             yield name
 
 

@@ -146,19 +146,6 @@ def get_tensors(step_cell: Any) -> tuple[dict[str, np.ndarray], dict[str, np.nda
     return weights, rest
 
 
-def tensor_problems(step_cell: Any, tensors: dict[str, np.ndarray]) -> list[str]:
-    """How `tensors` differ from the step cell's parameters in name and shape."""
-    wanted = {p.name: tuple(p.shape) for p in step_cell.get_parameters()}
-    found = [f"{name} is missing" for name in wanted if name not in tensors]
-    found += [f"{name} has no place in this model" for name in tensors if name not in wanted]
-    found += [
-        f"{name} has shape {tuple(tensors[name].shape)}, the model {shape}"
-        for name, shape in wanted.items()
-        if name in tensors and tuple(tensors[name].shape) != shape
-    ]
-    return found
-
-
 def set_tensors(cell: Any, tensors: dict[str, np.ndarray]) -> None:
     """Put arrays in the place of the parameters of the same names: all that `cell`, a model or a step cell, has."""
     from mindspore import Tensor

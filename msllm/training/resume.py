@@ -9,12 +9,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from msllm.checkpoint.state import check_state, complete_checkpoints, load_state, newest_good, saved_values, step_of
+from msllm.checkpoint.regions import read_region, stored_tensors
+from msllm.checkpoint.state import check_state, complete_checkpoints, newest_good, saved_values, step_of
 from msllm.config.sections import RunConfig
 from msllm.data.manifest import Manifest
 from msllm.errors import InputError, Problem
-from msllm.training.build import set_tensors, tensor_problems
 from msllm.training.run_directory import RunDirectory
+from msllm.training.tensors import StepTensors
 
 SAME = ("data.seq_length", "data.shuffle", "training.seed")
 """Fields that decide which samples are still to come: with another value the run would not go on, but begin anew."""
@@ -78,21 +79,24 @@ def choose_checkpoint(resume: str, directory: RunDirectory) -> tuple[Path | None
 
 
 def restore(
-    checkpoint: Path, step_cell: Any, config: RunConfig, manifest: Manifest, checked: bool = False
+    checkpoint: Path, tensors: StepTensors, config: RunConfig, manifest: Manifest, checked: bool = False
 ) -> dict[str, Any]:
-    """Put a checkpoint's state into the step cell and return its plain values; `checked` as for `load_state`.
+    """Put a checkpoint's state into the step and return its plain values; `checked` as for `load_state`.
+
+    Each rank reads what it holds, whatever the strategy that the checkpoint was written under.
 
     Raises:
         InputError: damaged files, another model, other data, or another order of the data.
     """
-    saved = load_state(checkpoint, checked)
+    if not checked:
+        check_state(checkpoint)
+    state, stored = saved_values(checkpoint), stored_tensors(checkpoint)
     problems = [Problem(text, checkpoint / "config.yaml") for text in _config_problems(checkpoint, config)]
-    tensors = saved.model | saved.optimizer
-    found = tensor_problems(step_cell, tensors)
+    found = tensors.problems({name: tensor.shape for name, tensor in stored.items()})
     if len(found) > 8:
         found = [*found[:8], f"... and {len(found) - 8} more"]
     problems += [Problem(f"checkpoint of another model or precision: {text}", checkpoint) for text in found]
-    if saved.state["dataset"] != dataset_fingerprint(manifest):
+    if state["dataset"] != dataset_fingerprint(manifest):
         problems.append(
             Problem(
                 f"the run was trained on other data than {manifest.directory} (the shards' sha256 differ)", checkpoint
@@ -100,15 +104,18 @@ def restore(
         )
     if problems:
         raise InputError(problems)
-    if saved.state["step"] > config.training.train_steps:
+    if state["step"] > config.training.train_steps:
         raise InputError(
             Problem(
-                f"is at step {saved.state['step']}, beyond training.train_steps ({config.training.train_steps})",
+                f"is at step {state['step']}, beyond training.train_steps ({config.training.train_steps})",
                 checkpoint,
             )
         )
-    set_tensors(step_cell, tensors)
-    return saved.state
+    tensors.compile(
+        config.training.global_batch_size // config.parallel_config.data_parallel, config.data.seq_length + 1
+    )
+    tensors.set({part.name: read_region(checkpoint, stored[part.name], part.place) for part in tensors.held()})
+    return state
 
 
 def _config_problems(checkpoint: Path, config: RunConfig) -> list[str]:

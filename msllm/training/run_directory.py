@@ -3,6 +3,7 @@
 config.yaml      the resolved configuration      metrics.jsonl   one line a step, one an evaluation
 checkpoints/     full states                     tensorboard/    the same curves
 logs/            rank_<n>.log                    tokenizer/      the tokenizer of the data
+strategy/        MindSpore's strategy files, of ranks that hold slices
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class RunDirectory:
         self.tensorboard = path / "tensorboard"
         self.logs = path / "logs"
         self.tokenizer = path / "tokenizer"
+        self.strategies = path / "strategy"
         self._lock: IO[str] | None = None
 
     def create(self) -> None:

@@ -22,6 +22,7 @@ from msllm.checkpoint.state import (
     save_state,
     step_of,
 )
+from msllm.checkpoint.together import Share, save_together
 from msllm.config.sections import RunConfig
 from msllm.data.dataset import RankBatches
 from msllm.data.manifest import Manifest
@@ -31,7 +32,7 @@ from msllm.parallel import progress
 from msllm.parallel.reduce import SumOverRanks
 from msllm.parallel.world import World
 from msllm.training.agreement import Agreement
-from msllm.training.build import build_row_loss, build_step, get_tensors, micro_batches
+from msllm.training.build import build_row_loss, build_step, micro_batches
 from msllm.training.callbacks import CallbackRunner
 from msllm.training.console import RunConsole
 from msllm.training.evaluate import Evaluator, evaluation_share
@@ -40,6 +41,7 @@ from msllm.training.metrics import MetricsFile, StepMetrics, memory_bytes
 from msllm.training.resume import changed_fields, dataset_fingerprint, restore, way_back
 from msllm.training.run_directory import RunDirectory
 from msllm.training.skips import SkippedSteps
+from msllm.training.tensors import StepTensors
 
 
 class Trainer:
@@ -71,6 +73,7 @@ class Trainer:
         self.device_target = ms.get_context("device_target")
         self.console = RunConsole(world, directory.logs / f"rank_{world.rank}.log", training.train_steps)
         self.step_cell = build_step(config, model, world, sharding)
+        self.tensors = StepTensors(self.step_cell, world)
         share = RankShare(training.global_batch_size, config.parallel_config.data_parallel, world.data_rank)
         self.batches = RankBatches(
             train, SampleOrder(train.rows, training.seed, config.data.shuffle), share, config.data
@@ -102,7 +105,7 @@ class Trainer:
 
         `checked`: every byte of it was compared with its checksum already.
         """
-        state = restore(checkpoint, self.step_cell, self.config, self.train, checked)
+        state = restore(checkpoint, self.tensors, self.config, self.train, checked)
         self.step, self.samples_seen = state["step"], state["samples_seen"]
         total = int(self.step_cell.skipped_steps.asnumpy())
         self.skipped = SkippedSteps(self.config.training.sink_size, total, state["consecutive_overflows"])
@@ -163,7 +166,8 @@ class Trainer:
             )
 
     def _introduce(self) -> None:
-        config, size = self.config, sum(int(np.prod(p.shape)) for p in self.step_cell.weights)
+        config = self.config
+        size = sum(int(np.prod(self.tensors.full_shapes[p.name])) for p in self.step_cell.weights)
         tokens = config.training.global_batch_size * config.data.seq_length
         self.console.info(
             f"{config.model.model_type} with {size:,} parameters on {self.world.size} x {self.device_target}, "
@@ -278,13 +282,13 @@ class Trainer:
         if last or self.step % checkpoint.save_steps == 0:
             if metrics:
                 metrics.sync()
-            if self.world.is_main:
+            if self.world.is_main or self.world.semi_auto:
                 progress.tell(progress.SAVING)
                 self._save()
             self.last_saved = self.directory.checkpoints / checkpoint_name(self.step)
 
     def _save(self) -> None:
-        weights, rest = get_tensors(self.step_cell)
+        """On the main rank; where the ranks hold slices, on all of them."""
         state = {
             "step": self.step,
             "samples_seen": self.samples_seen,
@@ -298,6 +302,13 @@ class Trainer:
                 "python": platform.python_version(),
             },
         }
-        path = save_state(self.directory.checkpoints, self.step, TrainingState(weights, rest, state), self.config)
+        root, values, config = self.directory.checkpoints, self.tensors.values(), self.config
+        if self.world.semi_auto:
+            content = Share(values, self.tensors.held(), self.tensors.full_shapes, state)
+            path = save_together(root, self.step, content, config, self.world, self.agreement.any)
+        else:
+            path = save_state(root, self.step, TrainingState(values["model"], values["optimizer"], state), config)
+        if not self.world.is_main:
+            return
         prune(self.directory.checkpoints, self.config.checkpoint.keep_last, self.config.checkpoint.keep_every)
         self.console.info(f"saved {path}")
