@@ -71,7 +71,7 @@ def print_memory(reports: list[dict[str, Any]]) -> None:
         verdict = f"[{colour}]{_size(memory['total_bytes'])} of {_size(memory['hbm_bytes'])}[/]"
         console.print(f"rank {report['rank']:>4} {bar} {verdict}")
         numbers = ", ".join(f"[{colour}]{name}[/] {_size(parts[key])}" for name, key, colour in _PARTS)
-        console.print(f"          {numbers}; {memory['groups']} communication groups")
+        console.print(f"          {numbers}; communication groups: {memory['groups']}")
 
 
 def _size(number: float) -> str:

@@ -109,6 +109,7 @@ def run(
 
     Example: msllm rehearse run -c models/llama/configs/llama_tiny.yaml -p parallel_configs/tiny_dp2_mp2_pp2.yaml
     """
+    from msllm.config.origin import LoadedConfig
     from msllm.rehearsal.proof import MOST_PROCESSES, prove
     from msllm.rehearsal.shrink import changes, executable
     from msllm.rehearsal.shrink import shrink as make_small
@@ -127,7 +128,9 @@ def run(
     notes = changes(given, small)
     if not as_json and notes:
         typer.echo(f"rehearsed with {', '.join(notes)}")
-    with _folder(keep) as folder:
+    # What a message on the shrunk model means is said in its numbers, with the places where the given ones stand.
+    shown = LoadedConfig(small, loaded.origins)
+    with _folder(keep) as folder, _explained(shown):
         proof = prove(small, steps, tolerance, folder, jobs, lambda text: typer.echo(text, err=True))
         _print_proof(proof, notes, as_json)
         if not proof.verdict.passed:
@@ -149,19 +152,13 @@ def _compile(
     from msllm.parallel.mesh import Mesh
     from msllm.rehearsal.chosen_ranks import choose_ranks
     from msllm.rehearsal.compilation import compile_ranks
-    from msllm.rehearsal.failures import explain_failure
-    from msllm.rehearsal.process import SimulationFailed
 
     loaded, cluster = _load(config, parallel, devices, cluster_file, overrides)
     chosen = choose_ranks(ranks, Mesh.from_config(loaded.config.parallel_config))
-    with _folder(keep) as folder, _progress(len(chosen), as_json) as done:
-        try:
-            reports = compile_ranks(
-                loaded.config, chosen, cluster, folder, memory=memory, processes=jobs, done=lambda rank: done()
-            )
-        except SimulationFailed as error:
-            problems = explain_failure(error.log, loaded)
-            raise RunError("\n".join([*map(str, problems), f"MindSpore's own words: {error.log_file}"])) from None
+    with _folder(keep) as folder, _explained(loaded), _progress(len(chosen), as_json) as done:
+        reports = compile_ranks(
+            loaded.config, chosen, cluster, folder, memory=memory, processes=jobs, done=lambda rank: done()
+        )
     if as_json:
         print_json({"devices": loaded.config.parallel_config.device_num, "ranks": reports})
     else:
@@ -185,6 +182,19 @@ def _load(
         raise InputError(problems)
     run_config = RunConfig(**reading.sections)
     return LoadedConfig(run_config, reading.origins), cluster or cluster_of(run_config)
+
+
+@contextmanager
+def _explained(loaded: LoadedConfig) -> Iterator[None]:
+    """RunError with what a process of the rehearsal that failed means for the configuration, in the place of its log."""
+    from msllm.rehearsal.failures import explain_failure
+    from msllm.rehearsal.process import SimulationFailed
+
+    try:
+        yield
+    except SimulationFailed as error:
+        problems = explain_failure(error.log, loaded)
+        raise RunError("\n".join([*map(str, problems), f"MindSpore's own words: {error.log_file}"])) from None
 
 
 @contextmanager

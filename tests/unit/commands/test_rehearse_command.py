@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from msllm.cli import app
 from msllm.errors import InputError, RunError
-from msllm.rehearsal import compilation
+from msllm.rehearsal import compilation, proof
 from msllm.rehearsal.process import SimulationFailed
 
 ROOT = Path(__file__).parents[3]
@@ -101,7 +101,7 @@ def test_the_tables_show_ranks_collectives_and_memory(simulated):
         "tensor",
         "in a server",
         "weights 4.0 KB",
-        "1 communication groups",
+        "communication groups: 1",
         "nothing ran on an NPU",
     ):
         assert text in done.stdout, text
@@ -120,7 +120,8 @@ def test_a_number_of_devices_that_the_strategy_does_not_fill_is_refused(simulate
     assert "16" in str(done.exception)
 
 
-def test_a_failed_compilation_is_explained_and_its_log_stays(monkeypatch, tmp_path):
+@pytest.mark.parametrize("command", ["compile", "memory", "run"])
+def test_a_failed_compilation_is_explained_and_its_log_stays(monkeypatch, tmp_path, command):
     log = tmp_path / "worker.log"
     log.write_text("RuntimeError: The pointer[each_shape] is null.\n")
 
@@ -128,7 +129,9 @@ def test_a_failed_compilation_is_explained_and_its_log_stays(monkeypatch, tmp_pa
         raise SimulationFailed("rank 0", log, "ended")
 
     monkeypatch.setattr(compilation, "run_simulated_ranks", fail)
-    done = invoke("compile", *TINY, *STRATEGY)
+    monkeypatch.setattr(proof, "run_simulated_ranks", fail)
+    monkeypatch.setattr(proof, "run_module", lambda *_args, **_options: {"losses": []})
+    done = invoke(command, *TINY, *STRATEGY)
     assert isinstance(done.exception, RunError)
     assert "The pointer[each_shape] is null" in str(done.exception)
     assert str(log) in str(done.exception)
