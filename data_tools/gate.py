@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -95,7 +96,8 @@ def _beginnings(unit: Unit, text_key: str) -> Iterator[str]:
     # A text file is one document, which may be large: the reader would go through all of it first.
     with HashedRange(unit.source.path, unit.start, unit.end) as raw:
         try:
-            head = next(blocks(raw, unit.source.compression), b"")[:_HEAD_BYTES]
+            with closing(blocks(raw, unit.source.compression)) as parts:
+                head = next(parts, b"")[:_HEAD_BYTES]
         except DamagedStream:
             return
     yield head.decode("utf-8", "ignore")[:SAMPLE_CHARS]

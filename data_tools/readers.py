@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import orjson
@@ -118,11 +119,12 @@ class UnitReader:
     def _blocks(self, raw: HashedRange) -> Iterator[bytes]:
         """The content in blocks, once its start shows that it can be text."""
         first = self.unit.start == 0
-        for block in blocks(raw, self.unit.source.compression):
-            if first and (fault := _head_fault(block[:HEAD], self.unit.source)):
-                raise _Unusable(fault)
-            first = False
-            yield block
+        with closing(blocks(raw, self.unit.source.compression)) as parts:
+            for block in parts:
+                if first and (fault := _head_fault(block[:HEAD], self.unit.source)):
+                    raise _Unusable(fault)
+                first = False
+                yield block
 
     def _file_fault(self) -> Fault | None:
         """What makes a whole file of lines unusable; the unit with the file's start says it."""
@@ -242,12 +244,27 @@ class UnitReader:
                 for batch in file.iter_batches(
                     batch_size=1024, row_groups=range(first, last), columns=[self._key], use_threads=False
                 ):
-                    for scalar in batch.column(0):
-                        row += 1
-                        yield self._cell(scalar, row)
+                    yield from self._cells(batch.column(0), row + 1)
+                    row += len(batch)
                     self._on_bytes(round(len(batch) * share))
         except (pyarrow.ArrowException, OSError) as error:
             raise DamagedStream((str(error).splitlines() or ["?"])[0]) from None
+
+    def _cells(self, column: Any, row: int) -> Iterator[Item]:
+        """The documents of a batch, whose first is in row `row`."""
+        import pyarrow
+
+        try:
+            texts = column.to_numpy(zero_copy_only=False)
+        except (UnicodeDecodeError, pyarrow.ArrowException):
+            # A text that is no UTF-8: one by one, so that only that one is lost.
+            yield from (self._cell(scalar, row + place) for place, scalar in enumerate(column))
+            return
+        for place, text in enumerate(texts):
+            if text is None:
+                yield Fault(NOT_A_STRING, f"{self._key!r} is null", row + place)
+            else:
+                yield _whole(text, row + place)
 
     def _cell(self, scalar: Any, row: int) -> Item:
         try:

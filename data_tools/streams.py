@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import io
+import queue
+import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, BinaryIO
 
 from data_tools.sources import Compression
 
 BLOCK = 1 << 20
-COMPRESSED_BLOCK = 1 << 17
+COMPRESSED_BLOCK = 1 << 15
 """Small, as it may become a thousand times as much."""
+AHEAD = 4
+"""Blocks that are decompressed before they are asked for."""
 
 
 class DamagedStream(Exception):
@@ -29,6 +33,7 @@ class HashedRange(io.RawIOBase):
         self._left = end - start
         self._digest = hashlib.sha256()
         self._on_bytes = on_bytes
+        self._unreported = 0
 
     def readable(self) -> bool:
         return True
@@ -38,13 +43,19 @@ class HashedRange(io.RawIOBase):
         count = self._file.readinto(view)  # type: ignore[attr-defined]
         self._digest.update(view[:count])
         self._left -= count
-        self._on_bytes(count)
+        self._unreported += count
         return count
+
+    def report(self) -> None:
+        """Call `on_bytes` for what was read since the last time; apart from reading, which may happen in another thread."""
+        count, self._unreported = self._unreported, 0
+        self._on_bytes(count)
 
     def finish(self) -> str:
         """Read what is left, and give the sha256 of the whole range."""
         while self.read(BLOCK):
-            pass
+            self.report()
+        self.report()
         return self._digest.hexdigest()
 
     def close(self) -> None:
@@ -52,23 +63,64 @@ class HashedRange(io.RawIOBase):
         super().close()
 
 
-def blocks(raw: HashedRange, compression: Compression) -> Iterator[bytes]:
-    """Yield the decompressed content in blocks of at most a few MiB.
+def blocks(raw: HashedRange, compression: Compression) -> Generator[bytes, None, None]:
+    """Yield the decompressed content in blocks of at most a few MiB; close it before anything else is done with `raw`.
+
+    Compressed data are read, hashed and decompressed by a thread ahead of the caller; the libraries do that without the
+    interpreter's lock.
 
     Raises:
         DamagedStream: after the blocks that could be read.
     """
     if compression == "gzip":
-        yield from _frames(raw, lambda: zlib.decompressobj(wbits=31), zlib.error, "gzip", padding=b"\0")
+        frames = _frames(raw, lambda: zlib.decompressobj(wbits=31), zlib.error, "gzip", padding=b"\0")
     elif compression == "zstd":
         # Not zstandard's own stream reader: it takes a cut frame for the end of the file.
         import zstandard
 
         decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-        yield from _frames(raw, decompressor.decompressobj, zstandard.ZstdError, "zstd", padding=b"")
+        frames = _frames(raw, decompressor.decompressobj, zstandard.ZstdError, "zstd", padding=b"")
     else:
         while block := raw.read(BLOCK):
+            raw.report()
             yield block
+        return
+    for block in _ahead(frames):
+        raw.report()
+        yield block
+
+
+def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks, made by a thread that is at most AHEAD of them ahead; it has ended when this generator has."""
+    waiting: queue.Queue[bytes | BaseException | None] = queue.Queue(AHEAD)
+    stopped = threading.Event()
+
+    def fill() -> None:
+        last: BaseException | None = None
+        try:
+            for block in blocks:
+                if stopped.is_set():
+                    return
+                waiting.put(block)
+        except BaseException as error:
+            last = error
+        waiting.put(last)
+
+    thread = threading.Thread(target=fill, daemon=True)
+    thread.start()
+    try:
+        while isinstance(block := waiting.get(), bytes):
+            yield block
+        if block is not None:
+            raise block
+    finally:
+        stopped.set()
+        while thread.is_alive():
+            # The thread may wait for room.
+            try:
+                waiting.get(timeout=0.01)
+            except queue.Empty:
+                thread.join(0.01)
 
 
 def _frames(

@@ -296,3 +296,15 @@ def test_jsonl_gives_every_text_back_over_any_shards(
     parts = divide(find_units(find_sources([path]).sources, "text"), shards)
     found = [item for part in parts for unit in part for item in UnitReader(unit, "text")]
     assert texts(found) == values
+
+
+def test_parquet_batches_with_a_broken_text_give_every_other_one_with_its_row(tmp_path: Path) -> None:
+    data = pyarrow.array([b"one", b"\xff\xfe", None, "zwölf".encode()], pyarrow.binary())
+    column = pyarrow.Array.from_buffers(pyarrow.string(), 4, data.buffers())
+    for name, array in (("a", column), ("b", pyarrow.array(["one", "two", None, "zwölf"]).dictionary_encode())):
+        parquet.write_table(pyarrow.table({"text": array}), tmp_path / f"{name}.parquet")
+    broken, whole = read(tmp_path / "a.parquet"), read(tmp_path / "b.parquet")
+    assert [item.line for item in broken] == [item.line for item in whole] == [1, 2, 3, 4]
+    assert [type(item) for item in broken] == [Piece, Fault, Fault, Piece]
+    assert [item.kind for item in broken[1:3]] == [readers.INVALID_UTF8, readers.NOT_A_STRING]
+    assert [item.text for item in whole if isinstance(item, Piece)] == ["one", "two", "zwölf"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_tools import streams
-from data_tools.sources import Compression
+from data_tools.readers import UnitReader
+from data_tools.sources import Compression, find_sources
 from data_tools.streams import DamagedStream, HashedRange, blocks
+from data_tools.units import Unit
 
 PACK = {"gzip": gzip.compress, "zstd": zstandard.compress, "": bytes}
 
@@ -60,3 +64,29 @@ def test_what_cannot_be_decompressed_is_said(tmp_path: Path, compression: Compre
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(DamagedStream, match=message):
         read(tmp_path / "a", compression)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_stream_that_is_left_early_leaves_no_thread_and_hashes_the_whole_file(
+    tmp_path: Path, compression: Compression
+) -> None:
+    pieces = [os.urandom(100_000) for _ in range(30)]
+    packed = b"".join(PACK[compression](piece) for piece in pieces)
+    (tmp_path / "a").write_bytes(packed)
+    counted: list[int] = []
+    with HashedRange(str(tmp_path / "a"), 0, len(packed), counted.append) as raw:
+        stream = blocks(raw, compression)
+        assert pieces[0].startswith(next(stream)[:1000])
+        stream.close()
+        assert threading.active_count() == 1
+        assert raw.finish() == hashlib.sha256(packed).hexdigest()
+    assert sum(counted) == len(packed)
+
+
+def test_reading_ahead_ends_where_the_reader_is_not_asked_any_more(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n' * 2_000_000))
+    (source,) = find_sources([tmp_path / "a.jsonl.gz"]).sources
+    reader = iter(UnitReader(Unit(source, 0, source.size), "text"))
+    assert next(reader).text == "x"
+    reader.close()
+    assert threading.active_count() == 1
