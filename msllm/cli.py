@@ -16,6 +16,7 @@ import typer
 from msllm import __version__
 from msllm.commands import (
     bench,
+    bench_comm,
     check,
     config,
     data,
@@ -68,6 +69,7 @@ app.command("launch", context_settings={"allow_extra_args": True})(launch.launch
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.add_typer(weights.app, name="weights")
+bench.app.command("comm")(bench_comm.comm)
 app.add_typer(bench.app, name="bench")
 app.add_typer(ranktable.app, name="ranktable")
 app.add_typer(doctor.app, name="doctor")

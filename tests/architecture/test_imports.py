@@ -52,6 +52,7 @@ ALLOWED: dict[str, set[str] | str] = {
         "msllm.registry",
         "msllm.testing",
     },
+    "msllm.bench": {"msllm.hardware"},
     "msllm.launch": {"msllm.config", "msllm.hardware", "msllm.parallel", "rank_tables"},
     "data_tools": {"msllm.config", "msllm.data"},
     "rank_tables": set(),
