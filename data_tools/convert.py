@@ -12,12 +12,15 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_tools.assemble import assemble, too_small
 from data_tools.gate import Choice, choose_backend
+from data_tools.parts import InputFile, Part, finished_part, part_folder, publish_part
 from data_tools.plan import ConvertRequest, Plan, make_plan
 from data_tools.progress import Progress
 from data_tools.reuse import finished_output, refuse_foreign_output
@@ -25,7 +28,7 @@ from data_tools.shard import SHOWN_FAULTS, BackendWrong, ShardJob, ShardResult, 
 from data_tools.words import counted
 from data_tools.workdir import WorkDirectory
 from data_tools.worker import Advance, WorkerPool, WorkerSetup, start_fork_server
-from msllm.data.manifest import Manifest, TokenizerInfo
+from msllm.data.manifest import Manifest
 from msllm.errors import InputError, RunError
 
 
@@ -69,6 +72,32 @@ class ConvertSummary:
         }
 
 
+@dataclass(frozen=True)
+class PartSummary:
+    """What the conversion of one part did."""
+
+    part: Part
+    folder: Path
+    reused: bool
+    resumed_shards: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        results = self.part.results
+        return {
+            "part_folder": str(self.folder),
+            "part": self.part.part,
+            "num_parts": self.part.num_parts,
+            "reused": self.reused,
+            "resumed_shards": self.resumed_shards,
+            "shards": len(results),
+            "documents": sum(result.documents for result in results),
+            "tokens": sum(result.tokens for result in results),
+            "seconds": round(self.seconds, 3),
+        }
+
+
 def convert(request: ConvertRequest, quiet: bool = False) -> ConvertSummary:
     """Convert a corpus, continue an interrupted conversion, or find that it is done.
 
@@ -81,35 +110,72 @@ def convert(request: ConvertRequest, quiet: bool = False) -> ConvertSummary:
     start = time.monotonic()
     plan = make_plan(request)
     refuse_foreign_output(request.output)
-    with WorkDirectory(request.output) as work:
-        try:
-            manifest = finished_output(plan, request)
-            if manifest is not None:
-                work.remove_unless_other(plan.identity())
-                return _summary(plan, work, manifest, time.monotonic() - start, reused=True)
-            work.start(plan.identity(), request.restart)
-            found = {job.number: work.finished(job) for job in plan.jobs}
-            done = {number: result for number, result in found.items() if result is not None}
-            _refuse_skipped(done.values(), request)
-            resumed = len(done)
-            _warn_of_small_disk(plan, work.path, quiet)
-            choice = _run(plan, request, work, done, quiet)
-            results = [done[job.number] for job in plan.jobs]
-            if too_small := _too_small(plan, results):
-                work.remove()
-                raise InputError(too_small)
-            manifest = _manifest(plan, results)
-            work.publish(manifest, plan.tokenizer.path)
-        except BaseException:
-            if work.path.exists() and not work.has_results():
-                work.remove()  # nothing to go on from
-            raise
-    notices: Counter[str] = Counter()
-    for result in results:
-        notices.update(result.notices)
-    return _summary(
-        plan, work, manifest, time.monotonic() - start, resumed=resumed, notices=dict(notices), choice=choice
-    )
+    with WorkDirectory(request.output) as work, _no_empty_rest(work):
+        manifest = finished_output(plan, request)
+        if manifest is not None:
+            work.remove_unless_other(plan.identity())
+            return _summary(plan, work, manifest, time.monotonic() - start, reused=True)
+        made = _make(plan, request, work, quiet)
+        if said := too_small(plan.recipe, made.results):
+            work.remove()
+            raise InputError(said)
+        manifest = assemble(plan.recipe, made.results)
+        work.publish(manifest, plan.tokenizer.path)
+    return _summary(plan, work, manifest, time.monotonic() - start, made=made)
+
+
+def convert_part(request: ConvertRequest, quiet: bool = False) -> PartSummary:
+    """Make one part of a conversion, `request.part` of `request.num_parts`; `parts.merge` makes a dataset of all.
+
+    Raises:
+        InputError, RunError: as `convert`.
+    """
+    start = time.monotonic()
+    plan = make_plan(request)
+    assert request.part is not None and request.num_parts is not None
+    folder = part_folder(request.output, request.part, request.num_parts)
+    inputs = tuple(InputFile(name=s.name, size=s.size, mtime_ns=s.mtime_ns) for s in plan.inputs.sources)
+    part = Part(part=request.part, num_parts=request.num_parts, recipe=plan.recipe, inputs=inputs, results=())
+    with WorkDirectory(folder) as work, _no_empty_rest(work):
+        if found := finished_part(folder, part, request.overwrite):
+            work.remove_unless_other(plan.identity())
+            return PartSummary(found, folder, True, 0, time.monotonic() - start)
+        made = _make(plan, request, work, quiet)
+        part = part.model_copy(update={"results": tuple(made.results)})
+        publish_part(work, part, plan.tokenizer.path)
+    return PartSummary(part, folder, False, made.resumed, time.monotonic() - start)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """All shards of a plan."""
+
+    results: list[ShardResult]
+    resumed: int
+    choice: Choice | None
+
+
+@contextmanager
+def _no_empty_rest(work: WorkDirectory) -> Iterator[None]:
+    """Remove the working folder after a failure where it holds nothing to go on from."""
+    try:
+        yield
+    except BaseException:
+        if work.path.exists() and not work.has_results():
+            work.remove()
+        raise
+
+
+def _make(plan: Plan, request: ConvertRequest, work: WorkDirectory, quiet: bool) -> _Made:
+    """Make the shards that an interrupted conversion has not finished."""
+    work.start(plan.identity(), request.restart)
+    found = {job.number: work.finished(job) for job in plan.jobs}
+    done = {number: result for number, result in found.items() if result is not None}
+    _refuse_skipped(done.values(), request)
+    resumed = len(done)
+    _warn_of_small_disk(plan, work.path, quiet)
+    choice = _run(plan, request, work, done, quiet)
+    return _Made([done[job.number] for job in plan.jobs], resumed, choice)
 
 
 def _run(
@@ -158,46 +224,6 @@ def _size(job: ShardJob) -> int:
     return sum(unit.end - unit.start for unit in job.units)
 
 
-def _too_small(plan: Plan, results: list[ShardResult]) -> str:
-    """What to say where the corpus fills no row, "" where it does."""
-    tokens = sum(result.tokens for result in results)
-    row = plan.options.seq_length + 1
-    if tokens >= row and any(result.info for result in results):
-        return ""
-    skipped = sum(sum(result.skipped.values()) for result in results)
-    left_out = f" ({skipped:,} skipped)" if skipped else ""
-    documents = sum(result.documents for result in results)
-    shards = counted(len(results), "shard")
-    what = f"{counted(documents, 'document')}{left_out} with {counted(tokens, 'token')} in {shards}"
-    return f"the corpus is too small: {what}, a row needs {row} (--seq-length + 1)"
-
-
-def _manifest(plan: Plan, results: list[ShardResult]) -> Manifest:
-    shards = tuple(result.info for result in results if result.info is not None)
-    skipped: Counter[str] = Counter()
-    for result in results:
-        skipped.update(result.skipped)
-    return Manifest(
-        seq_length=plan.options.seq_length,
-        rows=sum(shard.rows for shard in shards),
-        tokens=sum(result.tokens for result in results),
-        documents=sum(result.documents for result in results),
-        padding_tokens=sum(shard.padding_tokens for shard in shards),
-        dropped_tokens=sum(result.dropped_tokens for result in results),
-        eod_id=plan.tokenizer.eod_id,
-        vocab_size=plan.tokenizer.vocab_size,
-        max_token_id=max(shard.max_token_id for shard in shards),
-        tokenizer=TokenizerInfo(
-            type=plan.tokenizer.type, file=plan.tokenizer_file, fingerprint=plan.tokenizer.fingerprint
-        ),
-        options=plan.options,
-        versions=plan.versions,
-        skipped=dict(sorted(skipped.items())),
-        shards=shards,
-        sources=tuple(source for result in results for source in result.sources),
-    )
-
-
 def _refuse_skipped(results: Collection[ShardResult], request: ConvertRequest) -> None:
     """Shards made with `--on-error skip` may have left documents out."""
     left_out: Counter[str] = Counter()
@@ -221,24 +247,20 @@ def _warn_of_small_disk(plan: Plan, folder: Path, quiet: bool) -> None:
 
 
 def _summary(
-    plan: Plan,
-    work: WorkDirectory,
-    manifest: Manifest,
-    seconds: float,
-    reused: bool = False,
-    resumed: int = 0,
-    notices: dict[str, int] | None = None,
-    choice: Choice | None = None,
+    plan: Plan, work: WorkDirectory, manifest: Manifest, seconds: float, reused: bool = False, made: _Made | None = None
 ) -> ConvertSummary:
+    notices: Counter[str] = Counter()
+    for result in made.results if made else ():
+        notices.update(result.notices)
     return ConvertSummary(
         manifest=manifest,
         output=work.output,
         reused=reused,
-        resumed_shards=resumed,
+        resumed_shards=made.resumed if made else 0,
         input_bytes=plan.inputs.size,
         input_files=len(plan.inputs.sources),
         ignored=tuple(plan.inputs.ignored),
-        notices=notices or {},
-        tokenized=choice,
+        notices=dict(notices),
+        tokenized=made.choice if made else None,
         seconds=seconds,
     )

@@ -9,12 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from data_tools.assemble import Recipe
 from data_tools.shard import OnError, ShardJob
 from data_tools.sources import Inputs, find_sources
 from data_tools.units import MAX_SHARDS, default_shards, divide, find_units
 from data_tools.words import counted
 from msllm import __version__
-from msllm.data.manifest import ConvertOptions, unfinished_folder
+from msllm.data.manifest import ConvertOptions, TokenizerInfo, unfinished_folder
 from msllm.data.mindrecord import MAX_SEQ_LENGTH
 from msllm.data.tokenizer import Tokenizer, load_tokenizer
 from msllm.errors import InputError, Problem
@@ -46,6 +47,12 @@ class ConvertRequest:
     """Replace a finished dataset that differs."""
     restart: bool = False
     """Throw away an unfinished conversion that differs."""
+    num_parts: int | None = None
+    """Parts into which the conversion is divided, for a scheduler's jobs; None: it is not."""
+    part: int | None = None
+    """The one to make, from 1."""
+    dask: str | None = None
+    """Address of a Dask scheduler whose workers make the shards; None: processes of this machine."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,19 @@ class Plan:
     def tokenizer_file(self) -> str:
         """Name of the tokenizer's copy in the dataset."""
         return "tokenizer.model" if self.tokenizer.type == "sentencepiece" else "tokenizer.json"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What a manifest says beside its shards."""
+        tokenizer = self.tokenizer
+        info = TokenizerInfo(type=tokenizer.type, file=self.tokenizer_file, fingerprint=tokenizer.fingerprint)
+        return Recipe(
+            options=self.options,
+            tokenizer=info,
+            eod_id=tokenizer.eod_id,
+            vocab_size=tokenizer.vocab_size,
+            versions=self.versions,
+        )
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -108,8 +128,13 @@ def make_plan(request: ConvertRequest) -> Plan:
         eod_token=request.eod_token,
         tail=request.tail,
     )
-    parts = divide(units, options.shards)
-    return Plan(options, inputs, tokenizer, tuple(ShardJob(number, tuple(part)) for number, part in enumerate(parts)))
+    jobs = [ShardJob(number, tuple(part)) for number, part in enumerate(divide(units, options.shards))]
+    if request.part is not None and request.num_parts is not None:
+        if request.num_parts > len(jobs):
+            shards = f"the number of shards ({len(jobs)}); set --shards to at least that"
+            raise InputError(f"--num-parts ({request.num_parts}) must be at most {shards}")
+        jobs = jobs[request.part - 1 :: request.num_parts]
+    return Plan(options, inputs, tokenizer, tuple(jobs))
 
 
 def _argument_problems(request: ConvertRequest) -> list[Problem]:
@@ -120,6 +145,10 @@ def _argument_problems(request: ConvertRequest) -> list[Problem]:
         problems.append(f"--shards ({request.shards}) must be between 1 and {MAX_SHARDS}")
     if request.workers is not None and request.workers < 1:
         problems.append(f"--workers ({request.workers}) must be at least 1")
+    if (request.num_parts is None) != (request.part is None):
+        problems.append("--num-parts and --part go together")
+    elif request.num_parts is not None and not 1 <= (request.part or 0) <= request.num_parts:
+        problems.append(f"--part ({request.part}) must be between 1 and --num-parts ({request.num_parts})")
     if not request.text_key:
         problems.append("--text-key must not be empty")
     return [Problem(problem) for problem in problems]
@@ -127,5 +156,7 @@ def _argument_problems(request: ConvertRequest) -> list[Problem]:
 
 def _own_files(request: ConvertRequest) -> dict[str | Path, str]:
     """What is no input even where it lies in an input folder."""
-    outputs = (request.output, unfinished_folder(request.output))
+    output = Path(request.output)
+    parts = [path for path in output.absolute().parent.glob("*") if path.name.startswith(f"{output.name}.part-")]
+    outputs = (output, unfinished_folder(output), *parts)
     return {**dict.fromkeys(outputs, "the output"), request.tokenizer: "the tokenizer"}

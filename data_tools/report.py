@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from data_tools.convert import ConvertSummary
+from data_tools.convert import ConvertSummary, PartSummary
 from data_tools.inspect import Inspection
+from data_tools.parts import MergeSummary
 from data_tools.train_tokenizer import TrainSummary
 from data_tools.verify import Verification
 from data_tools.words import counted
@@ -57,6 +58,24 @@ def show_conversion(summary: ConvertSummary) -> None:
         names = [file for file, why in summary.ignored if why == reason][:SHOWN_NAMES]
         more = " ..." if count > len(names) else ""
         print(f"ignored  {count:,} ({reason}): {', '.join(names)}{more}")
+
+
+def show_part(summary: PartSummary) -> None:
+    """Print what a part of a conversion holds, and what comes next."""
+    part = summary.part
+    tokens = sum(result.tokens for result in part.results)
+    size = f"{counted(len(part.results), 'shard')}, {counted(tokens, 'token')}"
+    what = "already converted: " if summary.reused else ""
+    print(f"{what}part {part.part} of {part.num_parts}: {summary.folder} holds {size}, {summary.seconds:.1f} s")
+    print("when all parts are there: msllm data merge -o with the same output")
+
+
+def show_merge(summary: MergeSummary) -> None:
+    """Print what a dataset was merged from."""
+    manifest = summary.manifest
+    what = "already merged: " if summary.reused else ""
+    rows = f"{counted(manifest.rows, 'row')} in {counted(len(manifest.shards), 'file')}, {counted(manifest.tokens, 'token')}"
+    print(f"{what}{summary.output} holds {rows}, of {counted(summary.parts, 'part')}; the parts can be removed")
 
 
 def show_training(summary: TrainSummary) -> None:

@@ -110,13 +110,17 @@ class WorkDirectory:
         return forgotten
 
     def publish(self, manifest: Manifest, tokenizer: Path) -> None:
-        """Complete the dataset and rename it to the output, in place of what is there; then remove the working folder."""
+        """Complete the dataset and rename it to the output."""
         copy = self.folders.output / manifest.tokenizer.file
         write_atomic(copy, tokenizer.read_bytes())
         for entry in self.folders.output.iterdir():
             if entry.name not in dataset_files(manifest):
                 entry.unlink()
         write_manifest(self.folders.output, manifest)
+        self.rename()
+
+    def rename(self) -> None:
+        """Rename the complete folder to the output, in place of what is there; then remove the working folder."""
         if self.output.exists():
             shutil.rmtree(self._replaced, ignore_errors=True)
             os.rename(self.output, self._replaced)

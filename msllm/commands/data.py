@@ -87,6 +87,11 @@ def convert(
     restart: Annotated[
         bool, typer.Option("--restart", help="Throw away an unfinished conversion instead of going on with it.")
     ] = False,
+    num_parts: Annotated[
+        int | None,
+        typer.Option(help="Divide the conversion among so many jobs; `msllm data merge` joins what they make."),
+    ] = None,
+    part: Annotated[int | None, typer.Option(help="The part that this job makes, from 1.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Convert text files to a dataset of MindRecord files; run it again to go on after an interruption.
@@ -95,6 +100,7 @@ def convert(
     """
     from data_tools import report
     from data_tools.convert import convert as run
+    from data_tools.convert import convert_part
     from data_tools.plan import ConvertRequest
 
     request = ConvertRequest(
@@ -111,12 +117,42 @@ def convert(
         backend=backend.value,
         overwrite=overwrite,
         restart=restart,
+        num_parts=num_parts,
+        part=part,
     )
+    if part is not None:
+        partial = convert_part(request)
+        print_json(partial.to_dict()) if as_json else report.show_part(partial)
+        return
     summary = run(request)
     if as_json:
         print_json(summary.to_dict())
     else:
         report.show_conversion(summary)
+
+
+@app.command()
+def merge(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder that becomes the dataset.")],
+    parts: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PART]...", help="Folders of the parts; left out: DIR.part-K-of-N beside the output."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished dataset that differs.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make one dataset of the parts of a conversion (--num-parts, --part): the bytes that one process gives.
+
+    Example: msllm data merge -o datasets/corpus
+    """
+    from data_tools import report
+    from data_tools.parts import merge as run
+
+    summary = run(output, parts or [], overwrite)
+    if as_json:
+        print_json(summary.to_dict())
+    else:
+        report.show_merge(summary)
 
 
 @app.command("train-tokenizer")
