@@ -113,7 +113,8 @@ def launch(
 
     train = _train_arguments(config, parallel, overrides or [], output, context.args)
     options = Options(
-        (*train, *context.args),
+        tuple(train),
+        tuple(context.args),
         output.absolute(),
         resume,
         workers,
@@ -125,7 +126,7 @@ def launch(
         hosts,
         ssh,
         start.value,
-        rank_table.absolute() if rank_table else None,
+        _table(rank_table),
         max_restarts,
         save_on_stop,
         hang_timeout,
@@ -142,11 +143,11 @@ def launch(
     if dry_run:
         if found.problems:
             raise InputError(found.problems)
-        _print_plan(found, options, listed, train + context.args, as_json)
+        _print_plan(found, options, listed, as_json)
     elif listed:
         if found.problems:
             raise InputError(found.problems)
-        _run_hosts(listed, options, train, context.args)
+        _run_hosts(listed, options)
     else:
         _run_node(found, options, loaded, watch_stdin)
 
@@ -167,6 +168,12 @@ def _train_arguments(
     if more and not more[0].startswith("-"):
         raise InputError(f"unexpected argument {more[0]}; options of msllm train stand after --")
     return [*words, "--output", str(output.absolute())]
+
+
+def _table(option: Path | None) -> Path | None:
+    """The rank table: --rank-table, or that of the environment, which the ranks would use as well."""
+    given = str(option) if option else os.environ.get("RANK_TABLE_FILE")
+    return Path(given).absolute() if given else None
 
 
 def _load(
@@ -244,14 +251,12 @@ def _resume_problems(options: Options, dry_run: bool) -> list[Problem]:
     return []
 
 
-def _print_plan(
-    found: Preflight, options: Options, listed: tuple[Host, ...], train: Sequence[str], as_json: bool
-) -> None:
+def _print_plan(found: Preflight, options: Options, listed: tuple[Host, ...], as_json: bool) -> None:
     from msllm.launch.hosts import remotes
     from msllm.launch.network import host_name
     from msllm.launch.recipe_files import describe, node_text
 
-    started = remotes(listed, options, train, os.getcwd(), os.environ) if listed else []
+    started = remotes(listed, options, os.getcwd(), os.environ) if listed else []
     added = {s.name: s.value for s in found.settings if os.environ.get(s.name) != s.value}
     shown: list[dict[str, Any]] = []
     for node_rank in range(found.job.nodes) if listed else [found.job.node_rank]:
@@ -267,12 +272,11 @@ def _print_plan(
         print_json({"nodes": shown, "notes": found.notes})
 
 
-def _run_hosts(listed: tuple[Host, ...], options: Options, train: Sequence[str], more: Sequence[str]) -> None:
+def _run_hosts(listed: tuple[Host, ...], options: Options) -> None:
     from msllm.launch.hosts import remotes, run
     from msllm.launch.screen import Screen
 
-    words = [*train, *(("--", *more) if more else ())]
-    code, output = run(remotes(listed, options, words, os.getcwd(), os.environ), Screen().line)
+    code, output = run(remotes(listed, options, os.getcwd(), os.environ), Screen().line)
     if code == STOPPED:
         raise Stopped("stopped, as node 0 has said")
     typer.echo(output.decode(errors="replace"), nl=False)
@@ -291,9 +295,7 @@ def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, w
     wrong = job.nodes > 1 and options.node_rank is None or options.master_addr is None and job.nodes > 1
     if found.problems and (job.nodes == 1 or wrong):
         raise InputError(found.problems)
-    if options.save_on_stop:
-        job = replace(job, command=(*job.command, "--callback", "msllm.training.stop_when_asked:StopWhenAsked"))
-    identity = _identity(found, loaded)
+    identity = _identity(found, options, loaded)
     hello = Hello(job.node_rank, host_name(), "", versions(os.environ), identity, tuple(map(str, found.problems)))
     if not found.problems:
         write_recipe(job, found.settings, hello)
@@ -312,7 +314,14 @@ def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, w
             options.join_timeout, options.node_timeout, hang=options.hang_timeout, restarts=options.max_restarts
         )
         coordinator = Coordinator(
-            listener, job.nodes, job.workers, limits, screen.say, screen.status, lambda: _newest(options.output)
+            listener,
+            job.nodes,
+            job.workers,
+            limits,
+            screen.say,
+            screen.status,
+            lambda: _newest(options.output),
+            job.first_log,
         )
     node = Node(
         job, hello, screen.line, screen.say, options.node_timeout, options.join_timeout, options.save_on_stop,
@@ -325,7 +334,7 @@ def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, w
     _finish(ended, options, screen.say)
 
 
-def _identity(found: Preflight, loaded: LoadedConfig | None) -> dict[str, Any]:
+def _identity(found: Preflight, options: Options, loaded: LoadedConfig | None) -> dict[str, Any]:
     """What all nodes must have been given alike."""
     job = found.job
     same: dict[str, Any] = {
@@ -334,6 +343,8 @@ def _identity(found: Preflight, loaded: LoadedConfig | None) -> dict[str, Any]:
         "--master-port": job.master_port if job.nodes > 1 else None,
         "--start": job.start,
         "--resume": job.resume,
+        "--save-on-stop": options.save_on_stop,  # adds a callback, and callbacks add an AllReduce
+        "the options after --": list(options.more),
     }
     sections = loaded.config.to_dict() if loaded else {}
     for section, values in sections.items():

@@ -70,6 +70,7 @@ class Conductor:
         say: tells the user something.
         now: a monotonic clock.
         newest: the checkpoint that a restart would go on from, for the message.
+        first_log: number of the folder of logs of the first attempt.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Conductor:
         say: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
         newest: Callable[[], str | None] = lambda: None,
+        first_log: int = 0,
     ):
+        self.first_log = first_log
         self.nodes, self.workers, self.limits = nodes, workers, limits
         self._send, self._say, self._now, self._newest = send, say, now, newest
         self.state = "joining"
@@ -121,7 +124,7 @@ class Conductor:
         if kind == "status":
             member.ranks = {int(rank): record for rank, record in message["ranks"].items()}
         elif kind == "failed" and self.state in ("running", "settling"):
-            self._failed(_failure(member.hello, message))
+            self._failed(_failure(member.hello, message, self.nodes > 1))
         elif kind == "done":
             member.done = True
             if self.state == "running" and all(m.done for m in self._members.values()) and not self.failures:
@@ -186,7 +189,7 @@ class Conductor:
             member.ranks = {}
         self.failures = []
         self._enter("running")
-        self._broadcast({"type": "start", "attempt": self.attempt})
+        self._broadcast({"type": "start", "attempt": self.attempt, "logs": self.first_log + self.attempt})
 
     def _look(self, now: float) -> None:
         """Tell of silent ranks when they change; end the job where it hangs and the user wants that."""
@@ -242,7 +245,9 @@ class Conductor:
             return
         again = self.interrupted is not None
         self.interrupted = by
-        if self.state == "running" and not (now or again):
+        if again and not now:
+            return  # a scheduler sends its signal to all nodes
+        if self.state == "running" and not now:
             self._say(f"{by} on {who}: ending all ranks" + (" after their step, with a checkpoint" if save else ""))
             self._broadcast({"type": "interrupt", "save": save})
         elif self.state == "joining":
@@ -288,10 +293,10 @@ class Conductor:
                 self._send(node, message)
 
 
-def _failure(hello: Hello, message: Message) -> Failure:
-    """A rank's end, in words."""
+def _failure(hello: Hello, message: Message, several: bool) -> Failure:
+    """A rank's end, in words; with its node where there are several."""
     rank, code, error, log = message["rank"], message["code"], message["error"], message["log"]
     who = "MindSpore's scheduler" if rank < 0 else f"rank {rank}"
-    text = f"{who} on {hello.place} {message['how']}"
+    text = f"{who} on {hello.place} {message['how']}" if several else f"{who} {message['how']}"
     text += f": {error}" if error else ""
     return Failure(f"{text} (log: {log})", code, rank if rank >= 0 else None, hello.node, error, log)

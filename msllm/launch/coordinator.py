@@ -25,7 +25,7 @@ class Coordinator:
 
     Args:
         listener: socket that listens on the control port.
-        nodes, workers, limits, newest, say: as for Conductor.
+        nodes, workers, limits, newest, first_log, say: as for Conductor.
         show: is given the state of the ranks every second.
     """
 
@@ -38,10 +38,11 @@ class Coordinator:
         say: Callable[[str], None],
         show: Callable[[View], None],
         newest: Callable[[], str | None],
+        first_log: int = 0,
     ):
         self._listener, self._show, self._say = listener, show, say
         self._listener.setblocking(False)
-        self._conductor = Conductor(nodes, workers, limits, self._send, say, newest=newest)
+        self._conductor = Conductor(nodes, workers, limits, self._send, say, newest=newest, first_log=first_log)
         self._channels: dict[int, Channel] = {}
         self._strangers: list[Channel] = []
         """Connections that have not said which node they are."""

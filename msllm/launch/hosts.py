@@ -48,18 +48,16 @@ def forwarded(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def remotes(
-    hosts: Sequence[Host], options: Options, train: Sequence[str], folder: str, environment: Mapping[str, str]
-) -> list[Remote]:
+def remotes(hosts: Sequence[Host], options: Options, folder: str, environment: Mapping[str, str]) -> list[Remote]:
     """The command of every node.
 
     Args:
         hosts: in the order of node_rank.
         options: with --ssh, in which {host} stands for the host; without it the host is its last word.
-        train: --config and the other options of the run, and what stands after --.
         folder: working folder on every node.
         environment: of this process.
     """
+    train = [*options.train, *(("--", *options.more) if options.more else ())]
     settings = [f"{name}={value}" for name, value in forwarded(environment).items()]
     found = []
     for node_rank, host in enumerate(hosts):

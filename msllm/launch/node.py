@@ -19,6 +19,7 @@ from msllm.launch.channel import Channel, Closed, Message
 from msllm.launch.logs import for_console
 from msllm.launch.plan import SCHEDULER, Job
 from msllm.launch.processes import Running, adopt_orphans, end, start_all
+from msllm.launch.variables import OF_A_RANK
 from msllm.parallel import progress
 
 TICK = 0.05
@@ -151,7 +152,7 @@ class Node:
     def _obey(self, message: Message) -> None:
         kind = message["type"]
         if kind == "start":
-            self._start(int(message["attempt"]))
+            self._start(int(message["attempt"]), int(message["logs"]))
         elif kind == "interrupt":
             self._interrupted_at, self._saving = time.monotonic(), bool(message["save"])
             if self._saving:
@@ -163,20 +164,20 @@ class Node:
             end(self._running)
             self._send({"type": "stopped"})
 
-    def _start(self, attempt: int) -> None:
+    def _start(self, attempt: int, logs: int) -> None:
         end(self._running)
         self._attempt, self._done, self._told, self._progress = attempt, False, set(), {}
         self._errors = {}
         resume = self.job.resume if attempt == 0 else "auto"
-        environment = {**os.environ, **self.job.settings, progress.STOP_VARIABLE: str(self._scratch / "stop")}
+        inherited = {name: value for name, value in os.environ.items() if name not in OF_A_RANK}
+        environment = {**inherited, **self.job.settings, progress.STOP_VARIABLE: str(self._scratch / "stop")}
         for file in self._scratch.glob("rank_*"):
             file.unlink()
-        folder = self.job.output / "launch" / f"attempt_{attempt}"
         processes = []
         for process in self.job.processes(resume):
             own = {**process.environment, progress.FILE_VARIABLE: str(self._scratch / f"rank_{process.rank}.json")}
             processes.append(type(process)(process.rank, process.command, own))
-        self._running = start_all(processes, environment, folder, self._log_bytes, self._show)
+        self._running = start_all(processes, environment, self.job.logs(logs), self._log_bytes, self._show)
 
     def _show(self, rank: int, line: str) -> None:
         if rank == 0 or (self._show_all and rank != SCHEDULER):

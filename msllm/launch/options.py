@@ -15,7 +15,9 @@ class Options:
     """The options of the command by their names; those of `msllm train` are kept as its arguments."""
 
     train: tuple[str, ...]
-    """Arguments of msllm train: --config, --parallel, --set, --output, and what stands after --."""
+    """Arguments of msllm train: --config, --parallel, --set, --output."""
+    more: tuple[str, ...]
+    """Its other arguments, which stand after --."""
     output: Path
     resume: str = "no"
     workers: int | None = None

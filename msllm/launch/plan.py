@@ -54,6 +54,8 @@ class Job:
     """With rank-table start: DEVICE_ID of each rank of this node; None: counted from 0."""
     topo_timeout: int = 600
     """Seconds in which all ranks must have found each other."""
+    first_log: int = 0
+    """Number of the folder that the logs of the first attempt go to: earlier starts of the run have theirs."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Environment that all processes of the node get beside what they inherit."""
 
@@ -71,6 +73,10 @@ class Job:
     def has_scheduler(self) -> bool:
         """Whether MindSpore needs its scheduler: not for one rank, and not where a rank table says all that it knows."""
         return self.start == "dynamic" and self.workers > 1
+
+    def logs(self, number: int | None = None) -> Path:
+        """Folder of the logs of an attempt, the first one where no number is given."""
+        return self.output / "launch" / f"attempt_{self.first_log if number is None else number}"
 
     def train_command(self, resume: str) -> tuple[str, ...]:
         """What every rank runs."""

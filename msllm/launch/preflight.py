@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from rank_tables.table import RankTable
 
 MASTER_PORT = 8118
 """As msrun's."""
+
+SAVE_ON_STOP = ("--callback", "msllm.training.stop_when_asked:StopWhenAsked")
 
 
 @dataclass
@@ -68,7 +71,7 @@ def prepare(
     ports = _ports(options, nodes, address, here)
     job = Job(
         workers=workers,
-        command=(*rank_command(), *options.train),
+        command=(*rank_command(), *options.train, *options.more, *(SAVE_ON_STOP if options.save_on_stop else ())),
         output=options.output,
         resume=options.resume,
         nodes=nodes,
@@ -78,6 +81,7 @@ def prepare(
         control_port=ports[1],
         start=options.start,
         rank_table=options.rank_table,
+        first_log=next_log(options.output),
         device_ids=_device_ids(table, node_rank, workers // nodes, environment),
     )
     found = Preflight(job, problems=problems)
@@ -87,6 +91,12 @@ def prepare(
     if here and not hosts:
         _check_node(found, table, ascend, environment, address is not None)
     return found
+
+
+def next_log(output: Path) -> int:
+    """The first number of an attempt that has no logs yet."""
+    numbers = [re.fullmatch("attempt_([0-9]+)", path.name) for path in (output / "launch").glob("attempt_*")]
+    return max((int(match[1]) + 1 for match in numbers if match), default=0)
 
 
 def _workers(options: Options, config: RunConfig | None, nodes: int, problems: list[Problem]) -> int:

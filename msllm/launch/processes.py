@@ -19,6 +19,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+LONGEST_LINE = 1 << 16
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies, so that none can get away."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -55,8 +58,9 @@ class Running:
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.popen.stdout is not None
-        for raw in iter(self.popen.stdout.readline, b""):
+        stream = self.popen.stdout
+        assert stream is not None
+        for raw in iter(lambda: stream.readline(LONGEST_LINE), b""):
             self.log.write(raw)
             for part in raw.decode(errors="replace").rstrip("\n").split("\r"):
                 if part:

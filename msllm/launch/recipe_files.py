@@ -46,7 +46,7 @@ def describe(job: Job) -> dict[str, Any]:
                 "name": process.name,
                 "environment": dict(process.environment),
                 "command": list(process.command),
-                "log": str(job.output / "launch" / "attempt_0" / f"{process.name}.log"),
+                "log": str(job.logs() / f"{process.name}.log"),
             }
             for process in job.processes(job.resume)
         ],
@@ -68,7 +68,7 @@ def node_text(job: Job, added: Mapping[str, str], name: str, remote: str | None)
         lines += ["# started from here by:", remote, "# which runs there:"]
     lines += [f"export {variable}={shlex.quote(value)}" for variable, value in added.items()]
     for process in job.processes(job.resume):
-        log = job.output / "launch" / "attempt_0" / f"{process.name}.log"
+        log = job.logs() / f"{process.name}.log"
         lines.append(f"{shell(process.command, process.environment)} > {shlex.quote(str(log))} 2>&1 &")
     msrun = job.msrun(job.resume)
     if msrun is not None:

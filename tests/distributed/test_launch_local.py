@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -13,6 +12,8 @@ import psutil
 import pytest
 import tiny_runs
 from launch_jobs import PATIENCE, STUB, Job, running
+
+from msllm.launch.network import local_addresses
 
 pytestmark = pytest.mark.distributed
 
@@ -77,11 +78,7 @@ def test_p17_the_first_failing_rank_is_named_with_its_error_and_the_rest_is_ende
     tell(tmp_path, "fail_1")
     assert job.end() == 1
     log = tmp_path / "run/launch/attempt_0/worker_1.log"
-    host = os.uname().nodename
-    expected = (
-        f"error: rank 1 on node 0 ({host}, 127.0.0.1) ended with exit code 1: disk of rank 1 is full (log: {log})"
-    )
-    assert expected in job.text()
+    assert f"error: rank 1 ended with exit code 1: disk of rank 1 is full (log: {log})" in job.text()
     assert "rank 0 runs" in job.text() and "rank 1 runs" not in job.text()  # rank 0 is shown
     assert "rank 1 runs with resume no" in log.read_text()
     assert all_are_gone(processes)
@@ -109,6 +106,18 @@ def test_a_launcher_that_is_killed_takes_its_ranks_along(config: Path, tmp_path:
     assert all_are_gone(ranks)
     for process in set(processes) - set(ranks):  # nobody is there any more who could end them
         process.kill()
+
+
+def test_a_host_file_with_this_host_alone_needs_no_ssh(config: Path, tmp_path: Path):
+    own = [address for address in local_addresses() if "." in address and not address.startswith("127.")]
+    if not own:
+        pytest.skip("this host has no address but loopback's")
+    (tmp_path / "hosts.txt").write_text(f"here {own[0]} 2\n")
+    job = start(config, tmp_path, "--hosts", str(tmp_path / "hosts.txt"), "--ssh", "false")
+    running(job, tmp_path)
+    job.process.send_signal(signal.SIGINT)
+    assert job.end() == 130
+    assert "error: stopped by Ctrl-C; there is no checkpoint" in job.text()
 
 
 def test_a_failed_job_starts_again_and_resumes(config: Path, tmp_path: Path):

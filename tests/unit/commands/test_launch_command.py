@@ -98,6 +98,14 @@ def test_a_dry_run_for_people_is_lines_for_a_shell(launch):
     assert lines[5].startswith("# the same, unwatched, by msrun: msrun --worker_num 2")
 
 
+def test_a_later_start_has_logs_of_its_own(launch, tmp_path: Path):
+    for name in ("attempt_0", "attempt_9", "attempt_x"):
+        (tmp_path / "new/launch" / name).mkdir(parents=True)
+    [node] = plan(launch("--dry-run", "--json", "--save-on-stop"))
+    assert node["processes"][1]["log"] == f"{tmp_path}/new/launch/attempt_10/worker_0.log"
+    assert node["processes"][1]["command"][-4:-2] == ["--callback", "msllm.training.stop_when_asked:StopWhenAsked"]
+
+
 def test_one_rank_needs_no_scheduler(launch):
     [node] = plan(launch("--dry-run", "--json", ranks=1))
     assert [process["name"] for process in node["processes"]] == ["worker_0"]
@@ -153,8 +161,11 @@ def test_p15_rank_table_start_gives_every_rank_its_table_and_its_physical_device
     assert node["msrun"] is None
 
 
-def test_p15_a_table_of_another_size_is_refused(launch):
-    said = launch("--dry-run", "--rank-table", TABLE)
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_p15_a_table_of_another_size_is_refused(launch, monkeypatch, by: str):
+    if by == "environment":
+        monkeypatch.setenv("RANK_TABLE_FILE", str(TABLE))
+    said = launch("--dry-run", *(["--rank-table", TABLE] if by == "option" else []))
     assert said.code == 2
     assert said.errors[0].startswith(f"{TABLE}: holds 16 ranks, but the job has 2")
 

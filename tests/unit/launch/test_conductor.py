@@ -180,6 +180,13 @@ def test_ctrl_c_ends_the_ranks_and_then_the_job():
     assert course.end["code"] == 130 and course.end["stopped_by"] == "Ctrl-C"
 
 
+def test_a_signal_that_a_scheduler_sends_to_all_nodes_is_one_wish():
+    course = Course().join_all()
+    for node in (0, 1):
+        course.conductor.heard(node, {"type": "interrupt", "by": "SIGTERM", "now": False, "save": True})
+    assert course.kinds(0) == course.kinds(1) == ["start", "interrupt"]
+
+
 def test_a_second_ctrl_c_waits_for_nothing():
     course = Course().join_all()
     for now in (False, True):
