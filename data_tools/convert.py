@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from data_tools.assemble import assemble, too_small
+from data_tools.cluster import DaskPool
 from data_tools.gate import Choice, choose_backend
 from data_tools.parts import InputFile, Part, finished_part, part_folder, publish_part
 from data_tools.plan import ConvertRequest, Plan, make_plan
@@ -187,12 +188,14 @@ def _run(
         return None
     total = sum(_size(job) for job in plan.jobs)
     finished = total - sum(_size(job) for job in jobs)
-    start_fork_server()
+    if request.dask is None:
+        start_fork_server()
     choice = choose_backend(plan, request.backend)
     tokenizer = plan.tokenizer.path.absolute()  # workers may have another current folder
-    setup = WorkerSetup(tokenizer, choice.backend, plan.options, request.on_error, work.folders, work.lock_file)
-    workers = request.workers or len(os.sched_getaffinity(0))
-    with Progress("convert", total, finished, quiet) as progress, WorkerPool(setup, workers) as pool:
+    setup = WorkerSetup(
+        tokenizer, plan.tokenizer.type, choice.backend, plan.options, request.on_error, work.folders, work.lock_file
+    )
+    with Progress("convert", total, finished, quiet) as progress, _pool(setup, request) as pool:
         if done:
             progress.say(f"going on: {len(done)} of {counted(len(plan.jobs), 'shard')} finished")
         try:
@@ -211,7 +214,13 @@ def _run(
     return choice
 
 
-def _backend_wrong(error: BackendWrong, pool: WorkerPool, work: WorkDirectory) -> RunError:
+def _pool(setup: WorkerSetup, request: ConvertRequest) -> WorkerPool | DaskPool:
+    if request.dask is not None:
+        return DaskPool(setup, request.dask)
+    return WorkerPool(setup, request.workers or len(os.sched_getaffinity(0)))
+
+
+def _backend_wrong(error: BackendWrong, pool: WorkerPool | DaskPool, work: WorkDirectory) -> RunError:
     """Nothing that a wrong library has made is kept, and no other worker may finish more of it."""
     pool.stop()
     thrown_away = counted(work.forget(error.backend), "shard")

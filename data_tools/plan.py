@@ -85,9 +85,7 @@ class Plan:
     @cached_property
     def versions(self) -> dict[str, str]:
         """Packages that the output may depend on."""
-        packages = {"sentencepiece": "sentencepiece", "huggingface": "tokenizers"}
-        names = ("mindspore", packages[self.tokenizer.type])
-        return {"msllm": __version__, **{name: version(name) for name in names}}
+        return package_versions(self.tokenizer.type)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for an unfinished conversion to go on."""
@@ -97,6 +95,13 @@ class Plan:
             "versions": self.versions,
             "inputs": {source.path: [source.size, source.mtime_ns] for source in self.inputs.sources},
         }
+
+
+def package_versions(tokenizer_type: Literal["sentencepiece", "huggingface"]) -> dict[str, str]:
+    """Versions of the packages that the output may depend on, as they are installed here."""
+    packages = {"sentencepiece": "sentencepiece", "huggingface": "tokenizers"}
+    names = ("mindspore", packages[tokenizer_type])
+    return {"msllm": __version__, **{name: version(name) for name in names}}
 
 
 def make_plan(request: ConvertRequest) -> Plan:
@@ -149,6 +154,8 @@ def _argument_problems(request: ConvertRequest) -> list[Problem]:
         problems.append("--num-parts and --part go together")
     elif request.num_parts is not None and not 1 <= (request.part or 0) <= request.num_parts:
         problems.append(f"--part ({request.part}) must be between 1 and --num-parts ({request.num_parts})")
+    if request.dask is not None and request.workers is not None:
+        problems.append("--workers is for this machine; with --dask the cluster has its workers")
     if not request.text_key:
         problems.append("--text-key must not be empty")
     return [Problem(problem) for problem in problems]

@@ -9,17 +9,17 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from data_tools.shard import BackendWrong, OnError, ShardFolders, ShardJob, ShardResult, convert_shard
 from data_tools.workdir import hold_lock
-from msllm.data.backends import BackendName
+from msllm.data.backends import BackendName, BackendUnavailable
 from msllm.data.manifest import ConvertOptions
-from msllm.data.tokenizer import load_tokenizer
+from msllm.data.tokenizer import Tokenizer, load_tokenizer
 from msllm.errors import InputError, MsllmError, RunError
 
 REPORT_SECONDS = 0.2
@@ -63,6 +63,7 @@ class WorkerSetup:
     """What every worker needs to know, the same for all."""
 
     tokenizer: Path
+    tokenizer_type: Literal["sentencepiece", "huggingface"]
     backend: BackendName
     options: ConvertOptions
     on_error: OnError
@@ -147,7 +148,7 @@ class _Worker:
             message = self.connection.recv()
         except (EOFError, OSError):
             raise self._died() from None
-        if isinstance(message, _Failure):
+        if isinstance(message, Failure):
             message.throw()
         return message
 
@@ -166,7 +167,7 @@ class _Worker:
 
 
 @dataclass(frozen=True)
-class _Failure:
+class Failure:
     """How a worker's job ended badly."""
 
     problems: tuple[Any, ...] = ()
@@ -175,45 +176,64 @@ class _Failure:
     backend: BackendName | None = None
     """The one that gave wrong ids."""
 
-    def throw(self) -> None:
+    def throw(self, where: str = "") -> None:
+        """Raise what it stands for; `where` names the machine."""
         if self.backend:
-            raise BackendWrong(self.message, self.backend)
+            raise BackendWrong(where + self.message, self.backend)
         if self.problems:
             raise InputError(self.problems)
         if self.message:
-            raise RunError(self.message)
-        raise RuntimeError(f"in a worker process:\n{self.traceback}")
+            raise RunError(where + self.message)
+        raise RuntimeError(f"{where}in a worker process:\n{self.traceback}")
+
+
+def attempt(
+    job: ShardJob, setup: WorkerSetup, tokenizer: Callable[[], Tokenizer], progress: Callable[[int, int], None]
+) -> ShardResult | Failure:
+    """Make a shard; whatever goes wrong is a value, which travels between processes and machines."""
+    try:
+        return convert_shard(job, setup.options, setup.on_error, tokenizer(), setup.folders, progress)
+    except InputError as error:
+        return Failure(problems=error.problems)
+    except BackendWrong as error:
+        return Failure(message=str(error), backend=error.backend)
+    except (MsllmError, BackendUnavailable) as error:
+        return Failure(message=str(error))
+    except OSError as error:
+        full = ": free some space and run the same command again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return Failure(message=f"{error.filename or 'write'}: {error.strerror}{full}")
+    except MemoryError:
+        return Failure(message="out of memory: try fewer --workers; a .json array or line is read whole")
+    except Exception:
+        return Failure(traceback=traceback.format_exc())
 
 
 def _work(connection: Connection, setup: WorkerSetup) -> None:
     """A worker's life: jobs in, progress and results out, until the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the driver, which ends its workers
     threading.Thread(target=_die_with_driver, daemon=True).start()
+    loaded: list[Tokenizer] = []
+
+    def tokenizer() -> Tokenizer:
+        if not loaded:
+            loaded.append(load_tokenizer(setup.tokenizer, setup.options.eod_token))
+            loaded[0].use(setup.backend)
+        return loaded[0]
+
     try:
         hold_lock(setup.lock_file)
-        tokenizer = load_tokenizer(setup.tokenizer, setup.options.eod_token)
-        tokenizer.use(setup.backend)
         while True:
             job = connection.recv()
             meter = _Meter(connection)
-            result = convert_shard(job, setup.options, setup.on_error, tokenizer, setup.folders, meter.add)
+            outcome = attempt(job, setup, tokenizer, meter.add)
             meter.flush()
-            connection.send(result)
+            connection.send(outcome)
+            if isinstance(outcome, Failure):
+                return
     except EOFError:
         return
     except InputError as error:
-        connection.send(_Failure(problems=error.problems))
-    except BackendWrong as error:
-        connection.send(_Failure(message=str(error), backend=error.backend))
-    except MsllmError as error:
-        connection.send(_Failure(message=str(error)))
-    except OSError as error:
-        full = ": free some space and run the same command again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        connection.send(_Failure(message=f"{error.filename or 'write'}: {error.strerror}{full}"))
-    except MemoryError:
-        connection.send(_Failure(message="out of memory: try fewer --workers; a .json array or line is read whole"))
-    except Exception:
-        connection.send(_Failure(traceback=traceback.format_exc()))
+        connection.send(Failure(problems=error.problems))
 
 
 def _die_with_driver() -> None:

@@ -91,6 +91,12 @@ def convert(
         int | None,
         typer.Option(help="Divide the conversion among so many jobs; `msllm data merge` joins what they make."),
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Let the workers of a Dask scheduler make the shards, as tcp://host:8786."
+        ),
+    ] = None,
     part: Annotated[int | None, typer.Option(help="The part that this job makes, from 1.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -119,6 +125,7 @@ def convert(
         restart=restart,
         num_parts=num_parts,
         part=part,
+        dask=dask,
     )
     if part is not None:
         partial = convert_part(request)

@@ -30,7 +30,9 @@ def start(tmp_path: Path, tokenizer_file: Path) -> Start:
             path.mkdir()
         lock = tmp_path / "lock"
         lock.touch()
-        return plan, WorkerPool(WorkerSetup(tokenizer_file, "reference", plan.options, "fail", folders, lock), count)
+        return plan, WorkerPool(
+            WorkerSetup(tokenizer_file, "sentencepiece", "reference", plan.options, "fail", folders, lock), count
+        )
 
     return start
 
