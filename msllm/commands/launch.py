@@ -356,7 +356,7 @@ def _newest(output: Path) -> str | None:
     from msllm.checkpoint.state import complete_checkpoints
 
     found = complete_checkpoints(output / "checkpoints")
-    return str(max(found)) if found else None
+    return str(found[-1]) if found else None
 
 
 def _finish(ended: Message, options: Options, say: Any) -> None:

@@ -14,6 +14,7 @@ from msllm.launch.agreement import Hello, disagreements
 from msllm.launch.channel import Message
 from msllm.launch.logs import follows_another
 from msllm.launch.view import View, view
+from msllm.parallel.progress import BEFORE_STEPS
 
 SETTLE_SECONDS = 1.0
 """After the first failure, others may come in that tell more of the cause."""
@@ -200,7 +201,9 @@ class Conductor:
             self._silent = seen.silent
         records = self._ranks()
         hang = self.limits.hang
-        if hang is not None and len(records) == self.workers and min(r["idle"] for r in records.values()) > hang:
+        # Before the first step, MindSpore and HCCL have time-outs of their own, and a large graph compiles for long.
+        moving = [record["idle"] for record in records.values() if record["phase"] not in BEFORE_STEPS]
+        if hang is not None and len(moving) == self.workers and min(moving) > hang:
             self._failed(Failure(f"no rank has moved for {hang:g} s (--hang-timeout): {seen.text}"))
 
     def _failed(self, failure: Failure) -> None:

@@ -16,7 +16,8 @@ from msllm.launch.logs import RotatingLog, Tail
 from msllm.launch.plan import SCHEDULER, Process
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+"""Looked up before any fork."""
 
 
 LONGEST_LINE = 1 << 16
@@ -24,11 +25,11 @@ LONGEST_LINE = 1 << 16
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies, so that none can get away."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Running:

@@ -22,7 +22,8 @@ STARTING, JOINING, COMPILING, STEP, BATCH, EVALUATING, SAVING = (
     "evaluating",
     "saving a checkpoint",
 )
-PHASES = (STARTING, JOINING, COMPILING, BATCH, STEP, EVALUATING, SAVING)
+BEFORE_STEPS = (STARTING, JOINING, COMPILING)
+PHASES = (*BEFORE_STEPS, BATCH, STEP, EVALUATING, SAVING)
 """In the order in which a rank comes to them; of two ranks at the same step, the later one is ahead."""
 
 

@@ -274,7 +274,7 @@ class Trainer:
         due = training.eval_steps is not None and self.step % training.eval_steps == 0
         if self.evaluator and (due or last):
             progress.tell(progress.EVALUATING)
-            loss = self.evaluator.loss()
+            loss = self.evaluator.loss(lambda batches: progress.tell(progress.EVALUATING, batches=batches))
             self.step_cell.set_train(True)
             self.console.info(f"step {self.step} eval loss {loss:.4f} perplexity {np.exp(loss):.2f}")
             if metrics:

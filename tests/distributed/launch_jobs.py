@@ -11,7 +11,7 @@ from pathlib import Path
 import tiny_runs
 
 STUB = [sys.executable, str(Path(__file__).with_name("launch_stub.py"))]
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 class Job:

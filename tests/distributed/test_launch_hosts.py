@@ -35,7 +35,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(config: Path, run: Path) -> list[str]:
     words = ["launch", "-c", str(config), "-o", str(run), "-s", "parallel_config.data_parallel=2"]
-    return [*words, "--node-timeout", "3"]
+    return [*words, "--node-timeout", "60"]
 
 
 def over_ssh(hosts: Hosts, config: Path, folder: Path, *more: str, program: list[str] = STUB) -> Job:
@@ -80,9 +80,9 @@ programs = pytest.mark.parametrize(
 )
 
 
-def start(hosts: Hosts, config: Path, folder: Path, program: list[str]) -> Job:
+def start(hosts: Hosts, config: Path, folder: Path, program: list[str], *more: str) -> Job:
     """A job whose ranks have made some steps, and have told of them."""
-    job = over_ssh(hosts, config, folder, program=program)
+    job = over_ssh(hosts, config, folder, *more, program=program)
     if program == STUB:
         running(job, folder, steps=40)
     else:
@@ -92,7 +92,7 @@ def start(hosts: Hosts, config: Path, folder: Path, program: list[str]) -> Job:
 
 @programs
 def test_a_cut_link_ends_both_hosts(hosts: Hosts, config: Path, tmp_path: Path, program: list[str]):
-    job = start(hosts, config, tmp_path, program)
+    job = start(hosts, config, tmp_path, program, "--node-timeout", "3")
     hosts.cut()
     assert job.end() == 1
     assert f"error: node 1 ({hosts.names[1]}, 10.77.0.2) is lost: no sign of it for 3 s; the host is down" in job.text()

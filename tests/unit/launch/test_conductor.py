@@ -222,3 +222,12 @@ def test_p18_a_job_that_hangs_is_told_by_rank_and_phase_and_ended_where_the_user
     course.conductor.tick()
     assert course.kinds(0) == ["start", "stop"]
     assert "no rank has moved for 60 s (--hang-timeout)" in course.conductor.cause().message
+
+
+def test_a_long_compilation_is_no_hang():
+    course = Course(limits=Limits(node=1e9, hang=60.0)).join_all()
+    for node in (0, 1):
+        compiling = {"phase": "compiling the step graph", "step": 1, "idle": 400.0}
+        course.conductor.heard(node, {"type": "status", "ranks": {str(node): compiling}})
+    course.conductor.tick()
+    assert course.conductor.state == "running"
