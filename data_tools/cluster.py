@@ -44,7 +44,8 @@ class DaskPool:
             from distributed import Client
         except ImportError:
             raise InputError("--dask needs Dask: pip install 'msllm[dask]'") from None
-        self._setup = setup
+        # Prepared by every worker once: a task for every shard carries it otherwise.
+        self._setup = replace(setup, prepared="")
         try:
             self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:

@@ -191,9 +191,15 @@ def _run(
     if request.dask is None:
         start_fork_server()
     choice = choose_backend(plan, request.backend)
-    tokenizer = plan.tokenizer.path.absolute()  # workers may have another current folder
     setup = WorkerSetup(
-        tokenizer, plan.tokenizer.type, choice.backend, plan.options, request.on_error, work.folders, work.lock_file
+        tokenizer=plan.tokenizer.path.absolute(),  # workers may have another current folder
+        tokenizer_type=plan.tokenizer.type,
+        backend=choice.backend,
+        prepared=choice.prepared,
+        options=plan.options,
+        on_error=request.on_error,
+        folders=work.folders,
+        lock_file=work.lock_file,
     )
     with Progress("convert", total, finished, quiet) as progress, _pool(setup, request) as pool:
         if done:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
@@ -19,7 +19,7 @@ from data_tools.plan import Plan
 from data_tools.readers import Piece, UnitReader
 from data_tools.streams import DamagedStream, HashedRange, blocks
 from data_tools.units import Unit
-from msllm.data.backends import BACKENDS, FUZZ, BackendName, BackendUnavailable, first_difference
+from msllm.data.backends import BACKENDS, FUZZ, BackendName, BackendUnavailable, first_difference, prepare
 from msllm.data.tokenizer import Tokenizer
 from msllm.errors import InputError, Problem
 
@@ -40,6 +40,8 @@ class Choice:
     """Documents of the corpus on which it was compared with the reference; 0 for the reference itself."""
     passed_over: tuple[str, ...]
     """Why faster ones are not used, in words."""
+    prepared: str = field(default="", repr=False)
+    """For `Tokenizer.use` in other processes."""
 
 
 def choose_backend(plan: Plan, wish: Wish) -> Choice:
@@ -55,16 +57,19 @@ def choose_backend(plan: Plan, wish: Wish) -> Choice:
     for name in BACKENDS[:-1] if wish == "auto" else (wish,):
         # Each with a tokenizer of its own: the plan's stays the reference.
         try:
-            plan.tokenizer.use(name)
+            prepared = prepare(plan.tokenizer, name)
+            plan.tokenizer.use(name, prepared)
             if sample is None:
                 sample = list(sample_texts([unit for job in plan.jobs for unit in job.units], plan.options.text_key))
             difference = _difference(plan.tokenizer, [*FUZZ, *sample])
+        except ImportError:
+            difference = f"is not installed (pip install {name})"
         except BackendUnavailable as error:
             difference = str(error)
         finally:
             plan.tokenizer.use("reference")
         if difference is None:
-            return Choice(name, len(sample or ()), tuple(passed_over))
+            return Choice(name, len(sample or ()), tuple(passed_over), prepared)
         passed_over.append(f"{name} {difference}")
     if wish != "auto":
         message = f"--tokenizer-backend {passed_over[0]}. Use --tokenizer-backend auto, or reference"

@@ -51,4 +51,5 @@ import sentencepiece  # noqa: E402, F401
 import data_tools.worker  # noqa: E402, F401
 
 with contextlib.suppress(ImportError):  # optional
+    import awkward  # noqa: F401
     import gigatoken  # noqa: F401

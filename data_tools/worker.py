@@ -65,6 +65,8 @@ class WorkerSetup:
     tokenizer: Path
     tokenizer_type: Literal["sentencepiece", "huggingface"]
     backend: BackendName
+    prepared: str
+    """As in Choice."""
     options: ConvertOptions
     on_error: OnError
     folders: ShardFolders
@@ -217,7 +219,7 @@ def _work(connection: Connection, setup: WorkerSetup) -> None:
     def tokenizer() -> Tokenizer:
         if not loaded:
             loaded.append(load_tokenizer(setup.tokenizer, setup.options.eod_token))
-            loaded[0].use(setup.backend)
+            loaded[0].use(setup.backend, setup.prepared)
         return loaded[0]
 
     try:

@@ -56,7 +56,12 @@ class BackendUnavailable(Exception):
     """A backend that is not installed, or refuses the tokenizer; its text says which."""
 
 
-def make_encode(tokenizer: Tokenizer, name: BackendName) -> Encode:
+def prepare(tokenizer: Tokenizer, name: BackendName) -> str:
+    """What takes a backend long to work out from the tokenizer's file; "" where nothing does."""
+    return _gigatoken_definition(tokenizer) if name == "gigatoken" else ""
+
+
+def make_encode(tokenizer: Tokenizer, name: BackendName, prepared: str = "") -> Encode:
     """The function of a fast backend that encodes texts as `tokenizer` does, so far as the backend can.
 
     Raises:
@@ -64,7 +69,7 @@ def make_encode(tokenizer: Tokenizer, name: BackendName) -> Encode:
     """
     maker = {"gigatoken": _gigatoken, "kitoken": _kitoken}[name]
     try:
-        return maker(tokenizer)
+        return maker(tokenizer, prepared)
     except ImportError:
         raise BackendUnavailable(f"is not installed (pip install {name})") from None
     except BackendUnavailable:
@@ -89,18 +94,23 @@ def first_difference(tokenizer: Tokenizer, texts: Sequence[str], continued: Sequ
     return len(texts) - 1
 
 
-def _gigatoken(tokenizer: Tokenizer) -> Encode:
+def _gigatoken_definition(tokenizer: Tokenizer) -> str:
+    """The tokenizer as the tokenizer.json that gigatoken is given."""
     import gigatoken
 
     content = tokenizer.path.read_bytes()
     if tokenizer.type == "huggingface":
-        definition = _without_control_tokens(content)
-    elif tokenizer.plain_bpe:
-        definition = _llama_definition(tokenizer, gigatoken.Tokenizer.from_sentencepiece(content).merges)
-    else:
-        # It takes some of the others too, and gives wrong ids for them without a word.
-        raise BackendUnavailable("is for SentencePiece BPE with byte fallback and identity normalisation only")
-    library = gigatoken.Tokenizer.from_json(json.dumps(definition))
+        return json.dumps(_without_control_tokens(content))
+    if tokenizer.plain_bpe:
+        return json.dumps(_llama_definition(tokenizer, gigatoken.Tokenizer.from_sentencepiece(content).merges))
+    # It takes some of the others too, and gives wrong ids for them without a word.
+    raise BackendUnavailable("is for SentencePiece BPE with byte fallback and identity normalisation only")
+
+
+def _gigatoken(tokenizer: Tokenizer, prepared: str) -> Encode:
+    import gigatoken
+
+    library = gigatoken.Tokenizer.from_json(prepared or _gigatoken_definition(tokenizer))
 
     def encode(texts: list[str]) -> Ids:
         # One thread: the converter has a process per core.
@@ -139,7 +149,7 @@ def _without_control_tokens(content: bytes) -> dict[str, Any]:
     return {**definition, "truncation": None, "padding": None, "post_processor": None}
 
 
-def _kitoken(tokenizer: Tokenizer) -> Encode:
+def _kitoken(tokenizer: Tokenizer, prepared: str) -> Encode:
     from kitoken import Kitoken
 
     content = tokenizer.path.read_bytes()

@@ -72,13 +72,17 @@ class Tokenizer(ABC):
         """The library that defines the file's format."""
         return {"sentencepiece": "sentencepiece", "huggingface": "tokenizers"}[self.type]
 
-    def use(self, backend: BackendName) -> None:
+    def use(self, backend: BackendName, prepared: str = "") -> None:
         """Encode with another library from now on; whether it gives the same ids shows `backends.first_difference`.
+
+        Args:
+            backend: the library.
+            prepared: what `backends.prepare` gave for it in another process; "" has it made here.
 
         Raises:
             BackendUnavailable: not installed, or not for this tokenizer.
         """
-        self._fast = None if backend == "reference" else make_encode(self, backend)
+        self._fast = None if backend == "reference" else make_encode(self, backend, prepared)
         self.backend = backend
 
     def encode(self, text: str) -> list[int]:
@@ -102,10 +106,10 @@ class Tokenizer(ABC):
         if not lead or continued is None or not any(continued):
             return encode(list(texts))
         ids, counts = encode([lead + text if more else text for text, more in zip(texts, continued)])
-        drop = np.where(continued, self._lead_length, 0)
-        # Position of every id within its text: the first ids of continued texts are the lead's.
-        within = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return ids[within >= np.repeat(drop, counts)], counts - drop
+        # The first ids of continued texts are the lead's.
+        starts = (np.cumsum(counts) - counts)[list(continued)]
+        leads = (starts[:, None] + np.arange(self._lead_length)).ravel()
+        return np.delete(ids, leads), counts - np.where(continued, self._lead_length, 0)
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> Ids:

@@ -121,7 +121,7 @@ def test_first_difference_is_the_first_text_that_differs(tokenizer_file: Path, m
         ids[counts[0] + counts[1]] += 1
         return ids, counts
 
-    monkeypatch.setattr(backends, "_gigatoken", lambda tokenizer: wrong)
+    monkeypatch.setattr(backends, "_gigatoken", lambda tokenizer, prepared: wrong)
     tokenizer.use("gigatoken")
     assert first_difference(tokenizer, ["a", "b c", "d", "e"]) == 2
     tokenizer.use("reference")
@@ -129,10 +129,10 @@ def test_first_difference_is_the_first_text_that_differs(tokenizer_file: Path, m
 
 
 def test_a_backend_that_is_missing_or_refuses_says_so(tokenizer_file: Path, monkeypatch) -> None:
-    def missing(tokenizer):
+    def missing(tokenizer, prepared):
         raise ImportError
 
-    def refusing(tokenizer):
+    def refusing(tokenizer, prepared):
         raise TypeError("unsupported\nand more")
 
     tokenizer = load_tokenizer(tokenizer_file)

@@ -26,10 +26,10 @@ from msllm.errors import InputError, RunError
 MARK = "a text with a mark"
 
 
-def wrong_for(text: str) -> Callable[[Tokenizer], backends.Encode]:
+def wrong_for(text: str) -> Callable[[Tokenizer, str], backends.Encode]:
     """A backend that is right but for one text."""
 
-    def make(tokenizer: Tokenizer) -> backends.Encode:
+    def make(tokenizer: Tokenizer, prepared: str) -> backends.Encode:
         def encode(texts: list[str]) -> backends.Ids:
             ids, counts = tokenizer._encode(texts)
             for place, end in zip(range(len(texts)), np.cumsum(counts)):
@@ -67,7 +67,7 @@ def test_a_difference_in_one_document_of_the_corpus_rules_a_library_out(plan: Pl
 
 
 def test_a_missing_library_is_passed_over_with_a_word(plan: Plan, monkeypatch) -> None:
-    def missing(tokenizer: Tokenizer) -> backends.Encode:
+    def missing(tokenizer: Tokenizer, prepared: str) -> backends.Encode:
         raise ImportError
 
     monkeypatch.setattr(backends, "_gigatoken", missing)

@@ -85,7 +85,7 @@ def test_long_document_is_given_on_in_segments_and_encoded_in_batches(tokenizer_
     tokenizer = load_tokenizer(tokenizer_file)
     segmenter = Segmenter(tokenizer)
     line = "a line of text\n"
-    pieces = (Piece(line * 1000, False) for _ in range(200))
+    pieces = (Piece(line * 1000, False) for _ in range(800))
     segments = (segment for piece in pieces for segment in segmenter.segments(piece))
     first = next(token_stream(segments, tokenizer))
     assert len(first) * 2 < packing.BATCH_CHARS * 2 and len(list(pieces)) > 100

@@ -31,7 +31,7 @@ def start(tmp_path: Path, tokenizer_file: Path) -> Start:
         lock = tmp_path / "lock"
         lock.touch()
         return plan, WorkerPool(
-            WorkerSetup(tokenizer_file, "sentencepiece", "reference", plan.options, "fail", folders, lock), count
+            WorkerSetup(tokenizer_file, "sentencepiece", "reference", "", plan.options, "fail", folders, lock), count
         )
 
     return start
