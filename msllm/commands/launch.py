@@ -284,7 +284,7 @@ def _run_hosts(listed: tuple[Host, ...], options: Options) -> None:
 
 
 def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, watch_stdin: bool) -> None:
-    from msllm.launch.agreement import Hello, versions
+    from msllm.launch.agreement import Hello, mark_of, versions
     from msllm.launch.coordinator import Coordinator
     from msllm.launch.network import host_name, listen
     from msllm.launch.node import Node
@@ -298,7 +298,8 @@ def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, w
     identity = _identity(found, options, loaded)
     hello = Hello(job.node_rank, host_name(), "", versions(os.environ), identity, tuple(map(str, found.problems)))
     if not found.problems:
-        write_recipe(job, found.settings, hello)
+        folder = write_recipe(job, found.settings, hello)
+        hello = replace(hello, folder=mark_of(folder.parent) if job.nodes > 1 else None)
     screen = Screen(f"[node {job.node_rank}] " if job.nodes > 1 else "")
     for note in found.notes:
         screen.say(f"note: {note}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +34,8 @@ class Hello:
     """What must be the same: number of nodes and ranks, ports, and every value of the configuration by its name."""
     problems: tuple[str, ...] = ()
     """What the node has found wrong by itself."""
+    folder: str | None = None
+    """What marks the run's folder; None where it was not looked at."""
 
     @property
     def name(self) -> str:
@@ -55,9 +60,23 @@ class Hello:
             str(message["host"]),
             address,
             dict(message["versions"]),
-            dict(message["job"]),
-            tuple(map(str, message["problems"])),
+            dict(message.get("job", {})),  # another version of this command may say less
+            tuple(map(str, message.get("problems", ()))),
+            message.get("folder"),
         )
+
+
+def mark_of(folder: Path) -> str:
+    """What marks a folder, written by the first one who looks: the same for all nodes that share it."""
+    mark = folder / ".folder"
+    own = folder / f".folder-{uuid.uuid4().hex}"
+    own.write_text(own.name)
+    try:
+        with suppress(FileExistsError):
+            os.link(own, mark)  # whole at once, and never a second time
+        return mark.read_text()
+    finally:
+        own.unlink()
 
 
 def versions(environment: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
@@ -110,6 +129,11 @@ def disagreements(hellos: Sequence[Hello]) -> list[str]:
                 found.append(
                     f"{hello.name} has {what} {value}, {first.name} has {expected}; install the same on all nodes"
                 )
+        if first.folder and hello.folder and hello.folder != first.folder:
+            found.append(
+                f"{hello.name} sees another folder under the name of --output than {first.name}; it must be on a disk that all "
+                f"nodes share, or no rank there could resume"
+            )
         found += _other_job(first, hello)
     return found
 

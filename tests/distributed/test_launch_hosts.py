@@ -189,3 +189,9 @@ def test_training_over_two_hosts_goes_on_after_a_killed_rank_and_saves_when_it_i
     for index in (0, 1):
         recipe = (tmp_path / f"run/launch/node_{index}/environment.sh").read_text()
         assert "export MS_TOPO_TIMEOUT=600   # as msrun sets it" in recipe and "export GLOG_v=3" in recipe
+
+
+def test_without_root_these_tests_say_why_they_are_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(pytest.skip.Exception, match="needs root, for network namespaces"), two_hosts(tmp_path):
+        pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msllm.launch.agreement import Hello, disagreements, versions
+from msllm.launch.agreement import Hello, disagreements, mark_of, versions
 
 VERSIONS = {"python": "3.11.9", "mindspore": "2.9.0"}
 
@@ -41,6 +41,17 @@ def test_another_configuration_is_named_by_its_keys():
     assert found[-1] == "node 1 (host1) differs from node 0 (host0) in 2 more values"
 
 
+def test_a_folder_that_nodes_do_not_share_is_told(tmp_path: Path):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    here, there = (mark_of(tmp_path / name) for name in ("here", "there"))
+    assert here == mark_of(tmp_path / "here") != there
+    assert [path.name for path in (tmp_path / "here").iterdir()] == [".folder"]
+    [found] = disagreements([hello(0, folder=here), hello(1, folder=there)])
+    assert found.startswith("node 1 (host1) sees another folder under the name of --output than node 0 (host0)")
+    assert disagreements([hello(0, folder=here), hello(1, folder=here)]) == []
+
+
 def test_what_each_node_has_found_by_itself_comes_with_its_name():
     assert disagreements([hello(0), hello(1, problems=("no data here",))]) == ["node 1 (host1): no data here"]
     assert disagreements([hello(0, problems=("no data here",))]) == ["no data here"]
@@ -59,5 +70,7 @@ def test_versions_of_cann_and_driver_are_read_where_they_are_installed(tmp_path:
 
 
 def test_a_hello_survives_its_way():
-    sent = hello(1, problems=("a",))
-    assert Hello.from_message(sent.to_message(), "10.0.0.2") == hello(1, address="10.0.0.2", problems=("a",))
+    sent = hello(1, problems=("a",), folder="x")
+    assert Hello.from_message(sent.to_message(), "10.0.0.2") == hello(
+        1, address="10.0.0.2", problems=("a",), folder="x"
+    )
