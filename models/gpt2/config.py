@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
-from msllm.config.sections import ModelConfig, PositiveFloat, PositiveInt
+from msllm.config.sections import LayerShape, ModelConfig, PositiveFloat, PositiveInt
 
 
 class Gpt2Config(ModelConfig):
@@ -26,6 +27,11 @@ class Gpt2Config(ModelConfig):
     def ties_embeddings(self) -> bool:
         """Embedding and head are one matrix."""
         return True
+
+    @property
+    def layer_shape(self) -> LayerShape:
+        """Sizes of a layer."""
+        return replace(super().layer_shape, inner=self.inner_size)
 
     def cut_by_model_parallel(self) -> dict[str, int]:
         """Field -> value of every size that tensor parallelism divides."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msllm.config.sections import ModelConfig, PositiveFloat, PositiveInt, Section
+from msllm.config.sections import LayerShape, ModelConfig, PositiveFloat, PositiveInt, Section
 
 
 class RopeScaling(Section):
@@ -56,6 +56,12 @@ class LlamaConfig(ModelConfig):
     def ties_embeddings(self) -> bool:
         """Whether embedding and head are one matrix."""
         return self.tie_word_embeddings
+
+    @property
+    def layer_shape(self) -> LayerShape:
+        """Sizes of a layer."""
+        heads = self.num_attention_heads
+        return LayerShape(heads * self.head_size, self.kv_heads * self.head_size, self.intermediate_size)
 
     def problems(self) -> list[tuple[str, str]]:
         """Faults between this section's own fields, as (field, message)."""

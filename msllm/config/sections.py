@@ -6,6 +6,7 @@ more fields stands in `checks.py`. Model fields carry Hugging Face's names, para
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, WrapValidator
@@ -50,6 +51,24 @@ class Section(BaseModel):
     )
 
 
+@dataclass(frozen=True)
+class LayerShape:
+    """What a decoder layer is made of, in numbers that estimates need."""
+
+    query: int
+    """Width of all query heads."""
+    key_value: int
+    """Width of all key heads, and of all value heads."""
+    inner: int
+    """Width inside the feed-forward block."""
+    gated: bool = True
+    """Two matrices into the feed-forward block, the product of their results out of it; or one, and an activation."""
+    biased: bool = False
+    """Matrices and norms have biases."""
+    rotary: bool = True
+    """Positions turn queries and keys, in the place of a table of positions."""
+
+
 class ModelConfig(Section):
     """What every model has. A model adds its own fields in `models/<name>/config.py`."""
 
@@ -74,6 +93,13 @@ class ModelConfig(Section):
     def ties_embeddings(self) -> bool:
         """Whether embedding and head are one matrix."""
         return False
+
+    @property
+    def layer_shape(self) -> LayerShape:
+        """Sizes of a layer; those of a plain transformer where a model does not say otherwise."""
+        return LayerShape(
+            self.hidden_size, self.hidden_size, 4 * self.hidden_size, gated=False, biased=True, rotary=False
+        )
 
     def problems(self) -> list[tuple[str, str]]:
         """Faults between this section's own fields, as (field, message)."""

@@ -9,6 +9,7 @@ from typing import Any
 from msllm.config.framework_checks import layout, needs_ascend
 from msllm.config.sections import ParallelConfig, RunConfig
 from msllm.config.stages import layer_shares, stage_layer_counts
+from msllm.hardware.allowances import allowances
 from msllm.hardware.cluster import Cluster
 from msllm.planner.costs import (
     bubble_fraction,
@@ -20,6 +21,7 @@ from msllm.planner.costs import (
     tensor_parallel_bytes,
 )
 from msllm.planner.groups import Groups, communication_groups
+from msllm.planner.memory import StageMemory, estimate_memory
 
 MUCH_IDLE = 0.1
 """Idle share of a pipeline from which on it is worth a warning."""
@@ -41,7 +43,8 @@ def verdict(config: RunConfig, cluster: Cluster) -> Verdict:
     """Judge a configuration that `load_run_config` accepted on a cluster that has enough devices."""
     groups = communication_groups(config.parallel_config, cluster)
     figures = _figures(config, cluster, groups)
-    return Verdict(tuple(_rows(config, cluster, groups, figures)), figures, tuple(_warnings(config, cluster, groups)))
+    warnings = (*_memory_warnings(config, cluster, figures), *_warnings(config, cluster, groups))
+    return Verdict(tuple(_rows(config, cluster, groups, figures)), figures, warnings)
 
 
 def _figures(config: RunConfig, cluster: Cluster, groups: tuple[Groups, ...]) -> dict[str, Any]:
@@ -59,6 +62,7 @@ def _figures(config: RunConfig, cluster: Cluster, groups: tuple[Groups, ...]) ->
         "bubble_fraction": bubble_fraction(parallel),
         "tensor_parallel_bytes": tensor_parallel_bytes(config),
         "recomputed_share": recomputed_share(config),
+        "memory": [_stage_memory(stage, cluster, groups) for stage in estimate_memory(config)],
         "groups": {
             group.axis: {
                 "count": group.count,
@@ -69,6 +73,23 @@ def _figures(config: RunConfig, cluster: Cluster, groups: tuple[Groups, ...]) ->
             }
             for group in groups
         },
+    }
+
+
+def _stage_memory(stage: StageMemory, cluster: Cluster, groups: tuple[Groups, ...]) -> dict[str, Any]:
+    """Bytes on a device of the stage, named as by `msllm rehearse memory`; it is in one group of each axis and in that of all."""
+    beside = allowances(stage.total, len(groups) + 1 if groups else 0)
+    total = stage.total + sum(beside.values())
+    return {
+        "stage": stage.stage,
+        "weights_bytes": stage.weights,
+        "optimizer_bytes": stage.optimizer,
+        "gradient_bytes": stage.gradients,
+        "activation_bytes": stage.activations + stage.working,
+        "peak_bytes": stage.total,
+        **beside,
+        "total_bytes": total,
+        "fits": total <= cluster.hbm_gb << 30,
     }
 
 
@@ -94,6 +115,15 @@ def _rows(
             f"over {group.link.name} between servers" if group.spans_servers else f"over {group.link.name} in a server"
         )
         yield f"{group.axis} groups", f"{group.count} of {group.size}, {where}, as ranks {_ranks(group.ranks)}"
+    fullest = max(figures["memory"], key=lambda stage: stage["total_bytes"])
+    where = f" on stage {fullest['stage']}" if parallel.pipeline_stage > 1 else ""
+    parts = ("weights", "optimizer", "gradient", "activation")
+    yield (
+        "memory on Ascend",
+        f"about {_gb(fullest['total_bytes'])} of {cluster.hbm_gb} GB a device{where}: "
+        + ", ".join(f"{name} {_gb(fullest[f'{name}_bytes'])}" for name in parts)
+        + f", beside the plan {_gb(fullest['total_bytes'] - fullest['peak_bytes'])}",
+    )
     if parallel.pipeline_stage > 1:
         yield "pipeline idle", f"{bubble_fraction(parallel):.1%} of a step"
 
@@ -111,6 +141,12 @@ def _layers(config: RunConfig) -> str:
         chunks = " + ".join("/".join(map(str, row)) for row in layer_shares(number, parallel))
         shown += f" in {parallel.pp_interleave_num} interleaved groups ({chunks})"
     return shown
+
+
+def _gb(number: int) -> str:
+    """As people read it: 0.05, 1.2, 29."""
+    size = number / 2**30
+    return f"{size:.2g}" if size < 10 else f"{size:.0f}"
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:
@@ -154,6 +190,24 @@ def _tensor_parallel_between_servers(config: RunConfig, cluster: Cluster, group:
         f"({layers * micro_batches(config) * between:.3g} s a step instead of {layers * micro_batches(config) * inside:.3g}, "
         f"at peak rates); set model_parallel to a divisor of {cluster.devices_per_server} and use pipeline_stage between "
         "servers"
+    )
+
+
+def _memory_warnings(config: RunConfig, cluster: Cluster, figures: dict[str, Any]) -> Iterator[str]:
+    over = [stage for stage in figures["memory"] if not stage["fits"]]
+    if not over:
+        return
+    parallel, worst = config.parallel_config, max(over, key=lambda stage: stage["total_bytes"])
+    ways = [
+        ("recompute_config.recompute to true", figures["recomputed_share"] < 1),
+        ("enable_parallel_optimizer to true", parallel.data_parallel > 1 and not parallel.enable_parallel_optimizer),
+        ("use_seq_parallel to true", parallel.model_parallel > 1 and not parallel.use_seq_parallel),
+        ("smaller micro batches", figures["micro_batch_size"] > 1),
+        ("more model_parallel or pipeline_stage", True),
+    ]
+    yield (
+        f"stage {worst['stage']} takes about {_gb(worst['total_bytes'])} GB of a device's {cluster.hbm_gb}; set "
+        f"{', '.join(way for way, open_to_it in ways if open_to_it)}, and measure with msllm rehearse memory"
     )
 
 

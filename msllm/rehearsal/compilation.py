@@ -10,16 +10,11 @@ from typing import Any
 from msllm.config.load import write_resolved
 from msllm.config.sections import RunConfig
 from msllm.errors import RunError
+from msllm.hardware.allowances import allowances
 from msllm.hardware.cluster import Cluster
 from msllm.parallel.mesh import Mesh
 from msllm.rehearsal.collectives import summarize
 from msllm.rehearsal.process import run_simulated_ranks
-
-HCCL_BUFFER_BYTES = 200 << 20
-"""Of each communication group (HCCL_BUFFSIZE's default)."""
-WORKSPACE_SHARE = 0.05
-FRAGMENTATION_SHARE = 0.05
-"""Shares of the planned peak that are kept free for what the plan counts as nothing. Assumptions, not measurements."""
 
 
 def compile_ranks(
@@ -98,17 +93,13 @@ def _memory(peak: int, groups: int, report: dict[str, Any], cluster: Cluster) ->
     are among them.
     """
     known = report["weights_bytes"] + report["optimizer_bytes"] + report["gradient_bytes"]
-    allowances = {
-        "hccl_bytes": groups * HCCL_BUFFER_BYTES,
-        "workspace_bytes": int(WORKSPACE_SHARE * peak),
-        "fragmentation_bytes": int(FRAGMENTATION_SHARE * peak),
-    }
-    total = peak + sum(allowances.values())
+    beside = allowances(peak, groups)
+    total = peak + sum(beside.values())
     return {
         "peak_bytes": peak,
         "activation_bytes": max(peak - known, 0),
         "groups": groups,
-        **allowances,
+        **beside,
         "total_bytes": total,
         "hbm_bytes": cluster.hbm_gb << 30,
         "fits": total <= cluster.hbm_gb << 30,

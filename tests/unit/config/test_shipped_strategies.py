@@ -105,3 +105,6 @@ def test_the_tables_list_every_strategy_with_its_batch(readme: str):
             assert int(rest[0]) == config.training.global_batch_size
             assert rest[1] == f"{micro_batches(config)} x {micro_batch_size(config)}"
             assert (rest[2] == "ZeRO") is config.parallel_config.enable_parallel_optimizer
+            stages = verdict(config, usual_cluster("910B", int(devices))).figures["memory"]
+            assert all(stage["fits"] for stage in stages)
+            assert rest[-1].strip("| ") == str(round(max(stage["peak_bytes"] for stage in stages) / 2**30))

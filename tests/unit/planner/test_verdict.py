@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,7 +37,31 @@ def run(recompute: Any = False, select: Any = False, batch: int = 64, **parallel
 
 
 def warnings(config: RunConfig, cluster: Cluster | None = None) -> tuple[str, ...]:
-    return verdict(config, cluster or usual_cluster("910B", config.parallel_config.device_num)).warnings
+    """Of devices that have memory enough for all."""
+    found = cluster or usual_cluster("910B", config.parallel_config.device_num)
+    return verdict(config, replace(found, hbm_gb=10_000)).warnings
+
+
+def test_too_little_memory_is_told_first_with_what_would_save_some():
+    config = run(batch=16, data_parallel=8)
+    found = verdict(config, usual_cluster("910B", 8))
+    fullest = found.figures["memory"][0]
+    assert not fullest["fits"] and fullest["total_bytes"] > 64 << 30
+    assert found.warnings[0].startswith("stage 0 takes about ")
+    assert (
+        "of a device's 64; set recompute_config.recompute to true, enable_parallel_optimizer to true, smaller micro"
+        in (found.warnings[0])
+    )
+    assert "memory on Ascend" in dict(found.rows)
+
+
+def test_the_estimate_adds_up_and_fits_where_it_is_less_than_the_chip_has():
+    config = run(batch=8, recompute=True, data_parallel=8, model_parallel=8, use_seq_parallel=True)
+    [stage] = verdict(config, usual_cluster("910B", 64)).figures["memory"]
+    parts = sum(stage[f"{name}_bytes"] for name in ("weights", "optimizer", "gradient", "activation"))
+    beside = sum(stage[f"{name}_bytes"] for name in ("hccl", "workspace", "fragmentation"))
+    assert parts == stage["peak_bytes"] and parts + beside == stage["total_bytes"]
+    assert stage["fits"] and stage["hccl_bytes"] == 3 * 200 << 20  # two axes and all ranks
 
 
 def test_groups_follow_mindspores_numbering():
