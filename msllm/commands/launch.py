@@ -113,28 +113,28 @@ def launch(
 
     train = _train_arguments(config, parallel, overrides or [], output, context.args)
     options = Options(
-        tuple(train),
-        tuple(context.args),
-        output.absolute(),
-        resume,
-        workers,
-        nodes,
-        node_rank,
-        master_addr,
-        master_port,
-        control_port,
-        hosts,
-        ssh,
-        start.value,
-        _table(rank_table),
-        max_restarts,
-        save_on_stop,
-        hang_timeout,
-        join_timeout,
-        node_timeout,
-        log_mb,
-        show_all,
-        as_json,
+        train=tuple(train),
+        more=tuple(context.args),
+        output=output.absolute(),
+        resume=resume,
+        workers=workers,
+        nodes=nodes,
+        node_rank=node_rank,
+        master_addr=master_addr,
+        master_port=master_port,
+        control_port=control_port,
+        hosts=hosts,
+        ssh=ssh,
+        start=start.value,
+        rank_table=_table(rank_table),
+        max_restarts=max_restarts,
+        save_on_stop=save_on_stop,
+        hang_timeout=hang_timeout,
+        join_timeout=join_timeout,
+        node_timeout=node_timeout,
+        log_mb=log_mb,
+        show_all=show_all,
+        as_json=as_json,
     )
     loaded, problems = _load(config, parallel, overrides)
     listed = _hosts(options, problems)
@@ -292,8 +292,7 @@ def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, w
     from msllm.launch.screen import Screen
 
     job = found.job
-    wrong = job.nodes > 1 and options.node_rank is None or options.master_addr is None and job.nodes > 1
-    if found.problems and (job.nodes == 1 or wrong):
+    if found.problems and not found.may_join:
         raise InputError(found.problems)
     identity = _identity(found, options, loaded)
     hello = Hello(job.node_rank, host_name(), "", versions(os.environ), identity, tuple(map(str, found.problems)))
@@ -303,14 +302,18 @@ def _run_node(found: Preflight, options: Options, loaded: LoadedConfig | None, w
     screen = Screen(f"[node {job.node_rank}] " if job.nodes > 1 else "")
     for note in found.notes:
         screen.say(f"note: {note}")
+    for problem in found.problems:  # before the others, who may come late, have been told of it
+        screen.say(f"wrong here: {problem}")
     coordinator = None
     if job.node_rank == 0:
         from msllm.launch.conductor import Limits
 
         try:
             listener = listen(job.master_addr, job.control_port)
-        except OSError:
-            raise InputError(found.problems) from None
+        except OSError as error:
+            raise InputError(
+                found.problems or f"--control-port {job.control_port} on {job.master_addr}: {error.strerror}"
+            ) from None
         limits = Limits(
             options.join_timeout, options.node_timeout, hang=options.hang_timeout, restarts=options.max_restarts
         )

@@ -134,7 +134,8 @@ def disagreements(hellos: Sequence[Hello]) -> list[str]:
                 f"{hello.name} sees another folder under the name of --output than {first.name}; it must be on a disk that all "
                 f"nodes share, or no rank there could resume"
             )
-        found += _other_job(first, hello)
+        if not (first.problems or hello.problems):  # a configuration that is wrong was not read
+            found += _other_job(first, hello)
     return found
 
 

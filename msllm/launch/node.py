@@ -10,6 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,7 +73,6 @@ class Node:
         self._errors: dict[int, float] = {}
         """When a rank that lives has written an error; infinity once that was told."""
         self._progress: dict[int, tuple[Mapping[str, Any], float]] = {}
-        self._attempt = 0
         self._done = False
         self._interrupts = 0
         self._interrupts_sent = 0
@@ -166,7 +166,7 @@ class Node:
 
     def _start(self, attempt: int, logs: int) -> None:
         end(self._running)
-        self._attempt, self._done, self._told, self._progress = attempt, False, set(), {}
+        self._done, self._told, self._progress = False, set(), {}
         self._errors = {}
         resume = self.job.resume if attempt == 0 else "auto"
         inherited = {name: value for name, value in os.environ.items() if name not in OF_A_RANK}
@@ -176,7 +176,7 @@ class Node:
         processes = []
         for process in self.job.processes(resume):
             own = {**process.environment, progress.FILE_VARIABLE: str(self._scratch / f"rank_{process.rank}.json")}
-            processes.append(type(process)(process.rank, process.command, own))
+            processes.append(replace(process, environment=own))
         self._running = start_all(processes, environment, self.job.logs(logs), self._log_bytes, self._show)
 
     def _show(self, rank: int, line: str) -> None:
@@ -197,7 +197,8 @@ class Node:
                 self._warn_of_error(one)
             elif code != 0 and one.rank not in self._told:
                 self._told.add(one.rank)
-                if not self._is_expected(code) and any(worker.exit_code() != 0 for worker in workers):
+                # How MindSpore's scheduler ends is of no interest once its workers have ended well.
+                if not self._is_expected(code) and any(codes[worker.rank] != 0 for worker in workers):
                     self._report(one, code)
         if all(codes[worker.rank] is not None for worker in workers):
             fine = all(codes[worker.rank] == 0 for worker in workers)

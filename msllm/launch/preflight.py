@@ -32,6 +32,8 @@ class Preflight:
     settings: list[variables.Setting] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    may_join: bool = False
+    """Whether the other nodes can be told of the problems: there are some, and this one knows its place among them."""
 
 
 def msllm_command() -> tuple[str, ...]:
@@ -84,7 +86,8 @@ def prepare(
         first_log=next_log(options.output),
         device_ids=_device_ids(table, node_rank, workers // nodes, environment),
     )
-    found = Preflight(job, problems=problems)
+    placed = nodes > 1 and address is not None and options.node_rank == node_rank
+    found = Preflight(job, problems=problems, may_join=placed)
     if table is not None:
         problems += _host_order(table, hosts, options.rank_table)
     _check_environment(found, config, ascend, environment)

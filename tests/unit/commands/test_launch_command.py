@@ -223,6 +223,15 @@ def test_p3_a_name_without_an_address_is_a_message(launch, monkeypatch):
     ]
 
 
+def test_a_node_that_cannot_know_its_place_does_not_wait_for_the_others(launch):
+    for place in (
+        ["--node-rank", "1"],
+        ["--node-rank", "7", "--master-addr", "192.0.2.1"],
+        ["--master-addr", "192.0.2.1"],
+    ):
+        assert launch("--nodes", "2", *place).code == 2
+
+
 def test_a_loopback_master_address_is_no_address_for_several_nodes(launch):
     said = launch("--dry-run", "--nodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1")
     assert said.code == 2

@@ -55,6 +55,7 @@ def test_a_folder_that_nodes_do_not_share_is_told(tmp_path: Path):
 def test_what_each_node_has_found_by_itself_comes_with_its_name():
     assert disagreements([hello(0), hello(1, problems=("no data here",))]) == ["node 1 (host1): no data here"]
     assert disagreements([hello(0, problems=("no data here",))]) == ["no data here"]
+    assert len(disagreements([hello(0), hello(1, job={}, problems=("run.yaml:3: unknown key",))])) == 1
 
 
 def test_versions_of_cann_and_driver_are_read_where_they_are_installed(tmp_path: Path):
