@@ -72,8 +72,11 @@ def find_sources(inputs: Sequence[str | Path], own: Mapping[str | Path, str] | N
             problems.append(Problem(f"--input {what}", argument))
         for path in paths:
             explicit = len(paths) == 1 and path == argument
-            for file, name in _files_below(path, skip, found.ignored):
-                _take(file, name, explicit and file == path, seen, found, problems)
+            for file, name, real in _files_below(path, skip, found.ignored):
+                if real in seen:
+                    found.ignored.append((file, "named twice"))
+                elif _take(file, name, explicit and file == path, found, problems):
+                    seen.add(real)
     if problems:
         raise InputError(problems)
     if not found.sources:
@@ -94,42 +97,44 @@ def kind_of(name: str) -> tuple[Kind, Compression] | None:
     return kind, compression
 
 
-def _take(file: str, name: str, explicit: bool, seen: set[str], found: Inputs, problems: list[Problem]) -> None:
+def _take(file: str, name: str, explicit: bool, found: Inputs, problems: list[Problem]) -> bool:
     """Add one file to what was found, or say why not."""
     kinds = kind_of(file)
-    real = os.path.realpath(file)
-    if real in seen:
-        found.ignored.append((file, "named twice"))
-    elif kinds is None and explicit:
+    if kinds is None and explicit:
         problems.append(Problem(f"cannot be read as text: its name must end in {SUPPORTED}", file))
     elif kinds is None:
         found.ignored.append((file, "unknown extension"))
     elif not os.access(file, os.R_OK):
         problems.append(Problem("cannot be read: permission denied", file))
     else:
-        seen.add(real)
         status = os.stat(file)
         found.sources.append(Source(os.path.abspath(file), name, *kinds, status.st_size, status.st_mtime_ns))
+        return True
+    return False
 
 
-def _files_below(path: str, skip: Mapping[str, str], ignored: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield (path, name) of a file, or of all files of a folder in the order of their names' bytes."""
-    stack = [(path, _printable(os.path.basename(os.path.normpath(path))), frozenset[str]())]
+def _files_below(path: str, skip: Mapping[str, str], ignored: list[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield (path, name, path without links) of a file, or of all files of a folder in the order of their names' bytes."""
+    top = os.path.realpath(path)
+    stack = [(path, _printable(os.path.basename(os.path.normpath(path))), top, frozenset[str](), os.path.isdir(path))]
     while stack:
-        path, name, above = stack.pop()
-        real = os.path.realpath(path)
+        path, name, real, above, is_folder = stack.pop()
         if real in skip:
             ignored.append((path, skip[real]))
         elif above and os.path.basename(path).startswith("."):
             ignored.append((path, "hidden"))
         elif real in above:
             ignored.append((path, "link to a folder above it"))
-        elif os.path.isdir(path):
-            children = sorted(os.listdir(path), key=os.fsencode, reverse=True)
+        elif is_folder:
             inner = above | {real}
-            stack.extend((os.path.join(path, child), f"{name}/{_printable(child)}", inner) for child in children)
+            with os.scandir(path) as found:
+                entries = sorted(found, key=lambda entry: os.fsencode(entry.name), reverse=True)
+            for entry in entries:
+                # Working out every path from the root would take most of the time where there are many files.
+                child = os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
+                stack.append((entry.path, f"{name}/{_printable(entry.name)}", child, inner, entry.is_dir()))
         elif os.path.isfile(path):
-            yield path, name
+            yield path, name, real
         else:
             ignored.append((path, "neither a file nor a folder"))
 
