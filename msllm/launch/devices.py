@@ -32,7 +32,9 @@ def present_devices() -> tuple[int, ...]:
 def device_problems(
     environment: Mapping[str, str], local_workers: int, ascend: bool, present: Collection[int]
 ) -> Iterator[Problem]:
-    """This node's visible devices against its ranks and the cards that are there."""
+    """This node's visible devices against its ranks and the cards that are there; CPU ranks heed neither."""
+    if not ascend:
+        return
     try:
         visible = visible_devices(environment)
     except ValueError as error:
@@ -43,7 +45,7 @@ def device_problems(
             f"{local_workers} ranks on this node need as many devices, but {VISIBLE} ({environment[VISIBLE]}) shows "
             f"{len(visible)}; name {local_workers} devices or start fewer ranks"
         )
-    if not ascend or not present:
+    if not present:
         return
     missing = sorted(set(visible or ()) - set(present))
     if missing:
