@@ -125,6 +125,12 @@ def run(
             f"the strategy needs {size} devices, and a numerical rehearsal runs on 2 to {MOST_PROCESSES} processes; lower "
             "data_parallel, the axis of which two are as good as a thousand, or rehearse compile"
         )
+    if small.parallel_config.pp_interleave_num > 1:
+        raise InputError(
+            f"pp_interleave_num ({small.parallel_config.pp_interleave_num}) cannot be proven on CPU: MindSpore interleaves stages "
+            "in lazily inlined graphs only, which CPU does not execute; prove the same strategy with pp_interleave_num 1, and "
+            "see the interleaved one with msllm rehearse compile and memory"
+        )
     notes = changes(given, small)
     if not as_json and notes:
         typer.echo(f"rehearsed with {', '.join(notes)}")

@@ -6,7 +6,14 @@ The functions take a strategy that `checks.py` has accepted.
 
 from __future__ import annotations
 
-from msllm.config.sections import LayerCounts, ParallelConfig, RecomputeConfig
+from msllm.config.sections import LayerCounts, ParallelConfig, RecomputeConfig, RunConfig
+
+
+def micro_batches(config: RunConfig) -> int:
+    """Forward passes of one optimizer step on each device."""
+    if config.parallel_config.pipeline_stage > 1:
+        return config.parallel_config.micro_batch_num
+    return config.training.gradient_accumulation_steps
 
 
 def share_offsets(parallel: ParallelConfig) -> tuple[tuple[int, ...], ...]:

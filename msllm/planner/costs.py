@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from msllm.config.sections import ParallelConfig, RunConfig
-from msllm.config.stages import recomputed_layers
+from msllm.config.stages import micro_batches, recomputed_layers
 from msllm.hardware.links import Link
 
 COMPUTE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -23,13 +23,6 @@ def micro_batches_for(parallel: ParallelConfig, idle: float) -> int:
     least = (stages - 1) * (1 - idle) / idle / parallel.pp_interleave_num
     # Rounded, as 0.9 / 0.1 is a little more than 9 in floating point.
     return -(-math.ceil(round(least, 6)) // stages) * stages
-
-
-def micro_batches(config: RunConfig) -> int:
-    """Forward passes of one optimizer step on each device."""
-    if config.parallel_config.pipeline_stage > 1:
-        return config.parallel_config.micro_batch_num
-    return config.training.gradient_accumulation_steps
 
 
 def micro_batch_size(config: RunConfig) -> int:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msllm.config.sections import RunConfig
-from msllm.config.stages import layer_shares, recomputed_layers, stage_layer_counts
-from msllm.planner.costs import COMPUTE_BYTES, micro_batch_size, micro_batches
+from msllm.config.stages import layer_shares, micro_batches, recomputed_layers, stage_layer_counts
+from msllm.planner.costs import COMPUTE_BYTES, micro_batch_size
 
 FLOAT32 = 4
 SOFTMAX_NUMBERS = 2 * 8

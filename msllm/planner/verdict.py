@@ -8,13 +8,12 @@ from typing import Any
 
 from msllm.config.framework_checks import layout, needs_ascend
 from msllm.config.sections import ParallelConfig, RunConfig
-from msllm.config.stages import layer_shares, stage_layer_counts
+from msllm.config.stages import layer_shares, micro_batches, stage_layer_counts
 from msllm.hardware.allowances import allowances
 from msllm.hardware.cluster import Cluster
 from msllm.planner.costs import (
     bubble_fraction,
     micro_batch_size,
-    micro_batches,
     micro_batches_for,
     recomputed_share,
     seconds,

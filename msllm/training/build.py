@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from msllm.config.sections import RunConfig
+from msllm.config.stages import micro_batches
 from msllm.parallel.mesh import Mesh
 from msllm.parallel.world import World
 
@@ -130,13 +131,6 @@ def build_row_loss(config: RunConfig, model: Any, world: World, sharding: Any) -
         row_loss.set_strategy(mesh.data, mesh.vocab)
         place_last([row_loss.token_losses.loss], sharding.parts(model), config.parallel_config)
     return row_loss
-
-
-def micro_batches(config: RunConfig) -> int:
-    """Parts that a step's batch goes through the model in."""
-    if config.parallel_config.pipeline_stage > 1:
-        return config.parallel_config.micro_batch_num
-    return config.training.gradient_accumulation_steps
 
 
 def get_tensors(step_cell: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

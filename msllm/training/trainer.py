@@ -24,6 +24,7 @@ from msllm.checkpoint.state import (
 )
 from msllm.checkpoint.together import Share, save_together
 from msllm.config.sections import RunConfig
+from msllm.config.stages import micro_batches
 from msllm.data.dataset import RankBatches
 from msllm.data.manifest import Manifest
 from msllm.data.sampler import RankShare, SampleOrder
@@ -32,7 +33,7 @@ from msllm.parallel import progress
 from msllm.parallel.reduce import SumOverRanks
 from msllm.parallel.world import World
 from msllm.training.agreement import Agreement
-from msllm.training.build import build_row_loss, build_step, micro_batches
+from msllm.training.build import build_row_loss, build_step
 from msllm.training.callbacks import CallbackRunner
 from msllm.training.console import RunConsole
 from msllm.training.evaluate import Evaluator, evaluation_share

@@ -154,6 +154,14 @@ def test_a_numerical_rehearsal_runs_on_two_to_eight_processes(degree):
     assert f"needs {degree} devices, and a numerical rehearsal runs on 2 to 8 processes" in str(done.exception)
 
 
+def test_an_interleaved_pipeline_cannot_be_proven_and_what_can_be_is_said():
+    done = invoke(
+        "run", *TINY, "-p", str(ROOT / "parallel_configs/tiny_pp2_interleave2.yaml"), "-s", "model.num_hidden_layers=4"
+    )
+    assert isinstance(done.exception, InputError)
+    assert "pp_interleave_num (2) cannot be proven on CPU" in str(done.exception)
+
+
 def test_shrink_takes_auto_and_off_only():
     done = invoke("run", *TINY, *STRATEGY, "--shrink", "no")
     assert isinstance(done.exception, InputError) and "--shrink (no) must be auto or off" in str(done.exception)

@@ -11,8 +11,9 @@ import pytest
 from msllm.config.checks import wrong_device_number
 from msllm.config.load import load_run_config
 from msllm.config.origin import LoadedConfig
+from msllm.config.stages import micro_batches
 from msllm.hardware.cluster import usual_cluster
-from msllm.planner.costs import micro_batch_size, micro_batches
+from msllm.planner.costs import micro_batch_size
 from msllm.planner.verdict import verdict
 from msllm.registry import MODEL_CONFIGS
 
