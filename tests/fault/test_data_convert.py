@@ -132,6 +132,33 @@ def test_stopped_again_and_again_in_different_ways(command: list[str], clean: di
     assert "Traceback" not in errors + interrupted + second.stderr + end.stderr
 
 
+def test_parts_and_merge_killed_at_random_moments(command: list[str], clean: dict[str, str], tmp_path: Path) -> None:
+    draw = random.Random(os.getpid())
+    output = tmp_path / "set"
+    for number in ("1", "2"):
+        part = [*command[:-1], "--num-parts", "2", "--part", number, "--output"]
+        folder = Path(f"{output}.part-{number}-of-2")
+        process = start(part, output)
+        wait_for_shards(process, folder, draw.choice([1, 2, 3]))
+        children = [] if process.poll() is not None else psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.communicate()
+        assert_gone(children)
+        end = run(part, output)
+        assert end.returncode == 0 and f"part {number} of 2" in end.stdout, end.stderr
+    merge = [*command[: command.index("data")], "data", "merge", "--output"]
+    for _ in range(2):
+        process = start(merge, output)
+        while process.poll() is None and not Path(f"{output}.partial").exists():
+            time.sleep(0.001)
+        time.sleep(draw.uniform(0, 0.02))
+        process.kill()
+        process.communicate()
+    end = run(merge, output)
+    assert end.returncode == 0, end.stderr
+    assert content(output) == clean and not Path(f"{output}.partial").exists()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path, clean: dict[str, str]) -> Iterator[Path]:
     """A file system too small for the output; MindRecord stops when 10 MiB are left."""
