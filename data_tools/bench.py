@@ -26,6 +26,7 @@ import orjson
 from data_tools.readers import Piece, UnitReader
 from data_tools.sources import find_sources
 from data_tools.units import find_units
+from msllm.data.backends import BACKENDS
 from msllm.errors import InputError, RunError
 
 PLACEHOLDERS = ("{input}", "{output}", "{tokenizer}")
@@ -69,7 +70,13 @@ class Score:
 
 
 def ours(backend: str, workers: int, seq_length: int, text_key: str = "text") -> Contestant:
-    """`msllm data convert` with a tokenizer backend and a number of workers."""
+    """`msllm data convert` with a tokenizer backend and a number of workers.
+
+    Raises:
+        InputError: no such backend.
+    """
+    if backend not in ("auto", *BACKENDS):
+        raise InputError(f"--backends ({backend}) must be of auto, {', '.join(BACKENDS)}")
     options = ["--tokenizer-backend", backend, "--workers", str(workers), "--seq-length", str(seq_length)]
     places = ["-i", "{input}", "--tokenizer", "{tokenizer}", "-o", "{output}", "--text-key", text_key, "--json"]
     command = [sys.executable, "-c", "from msllm.cli import main; main()", "data", "convert", *places, *options]

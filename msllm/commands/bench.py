@@ -139,7 +139,9 @@ def convert(
     import tempfile
 
     from data_tools import bench
+    from msllm.data.tokenizer import load_tokenizer
 
+    load_tokenizer(tokenizer)
     contestants = [bench.other(text) for text in versus or []]
     for backend in backends.split(","):
         contestants += [bench.ours(backend.strip(), number, seq_length, text_key) for number in _numbers(workers)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from msllm.commands.bench import app as bench
 from msllm.commands.data import app
 
 
@@ -38,6 +39,44 @@ def test_commands_print_words_or_json(tmp_path: Path, documents: list[str], toke
     assert code == 1 and json.loads(text)["damaged"][0]["file"] == "shard-00000.mindrecord.db"
     code, text = invoke("verify", tmp_path / "set")
     assert code == 1 and "shard-00000.mindrecord.db: missing" in text
+
+
+def test_parts_are_converted_and_merged(tmp_path: Path, documents: list[str], tokenizer_file: Path) -> None:
+    corpus = tmp_path / "a.jsonl"
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    convert_ = ["convert", "-i", corpus, "--tokenizer", tokenizer_file, "--seq-length", 32, "-o", tmp_path / "set"]
+    convert_ += ["--workers", 1, "--shards", 2, "--num-parts", 2, "--tokenizer-backend", "reference"]
+    code, text = invoke(*convert_, "--part", 1)
+    assert code == 0 and text.startswith("part 1 of 2: ") and "msllm data merge" in text
+    code, text = invoke(*convert_, "--part", 2, "--json")
+    part = json.loads(text)
+    assert code == 0 and (part["part"], part["num_parts"], part["shards"], part["reused"]) == (2, 2, 1, False)
+    code, text = invoke("merge", "-o", tmp_path / "set")
+    assert code == 0 and "of 2 parts; the parts can be removed" in text
+    code, text = invoke("merge", "-o", tmp_path / "set", "--json")
+    assert code == 0 and json.loads(text)["reused"] is True and json.loads(text)["documents"] == len(documents)
+
+
+def test_conversions_are_compared(tmp_path: Path, documents: list[str], tokenizer_file: Path) -> None:
+    corpus = tmp_path / "a.jsonl"
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    command = ["convert", "-i", str(corpus), "--tokenizer", str(tokenizer_file), "--seq-length", "32", "--rounds", "1"]
+    command += [
+        "--size-mb",
+        "1",
+        "--workers",
+        "1",
+        "--backends",
+        "reference",
+        "--versus",
+        "copy=cp {input} {output}",
+        "--json",
+    ]
+    result = CliRunner().invoke(bench, command)
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [one["name"] for one in found["results"]] == ["copy", "msllm reference, 1 worker"]
+    assert found["tokens"] > 0 and found["input_bytes"] >= 1_000_000 and found["results"][0]["times_as_fast"] == 1
 
 
 def test_commands_start_without_mindspore() -> None:

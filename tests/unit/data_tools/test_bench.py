@@ -76,6 +76,11 @@ def test_descendants_that_outlive_their_parents_are_waited_for_and_counted(tmp_p
     assert json.loads(done.stdout)["cpu_seconds"] >= 0.3
 
 
+def test_a_backend_that_there_is_not_is_refused_before_anything_runs() -> None:
+    with pytest.raises(InputError, match=r"--backends \(gigatokn\) must be of auto, gigatoken, kitoken, reference"):
+        ours("gigatokn", 1, 32)
+
+
 def test_a_conversion_of_ours_counts_its_tokens(tmp_path: Path, documents: list[str], tokenizer_file: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", documents)
     scores, tokens = compete([ours("reference", 1, 32)], str(source), tokenizer_file, 1)
