@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mindspore import ParameterTuple, nn, ops
 
+_LEAST = float("-inf")
+
 
 class LocalGradients(nn.Cell):
     """Forward and backward over the batch, in `parts` one after the other.
@@ -70,4 +72,7 @@ class MicroBatchGradients(LocalGradients):
 
 
 def _set_to_zero(accumulated):
-    return ops.assign(accumulated, ops.zeros_like(accumulated))
+    # Zeros that the compiler cannot know beforehand. zeros_like becomes a constant of the weight's size, which lies on the device
+    # beside the sums and swells the MindIR of a 7B model over the 2 GB that protobuf can write. Nothing is below -inf, NaN neither.
+    below = ops.less(accumulated, _LEAST)
+    return ops.assign(accumulated, below.astype(accumulated.dtype))
