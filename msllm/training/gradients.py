@@ -73,6 +73,6 @@ class MicroBatchGradients(LocalGradients):
 
 def _set_to_zero(accumulated):
     # Zeros that the compiler cannot know beforehand. zeros_like becomes a constant of the weight's size, which lies on the device
-    # beside the sums and swells the MindIR of a 7B model over the 2 GB that protobuf can write. Nothing is below -inf, NaN neither.
+    # beside the sums and makes the MindIR of a 7B model larger than protobuf can write. Nothing is below -inf, NaN neither.
     below = ops.less(accumulated, _LEAST)
     return ops.assign(accumulated, below.astype(accumulated.dtype))
