@@ -108,11 +108,11 @@ def check_transfers(groups: Sequence[dict[str, list[int]]]) -> None:
 
 
 def record(step: Any, batches: np.ndarray) -> dict[str, np.ndarray]:
-    """Call a training step, a TrainStep or its graph, on batch after batch.
+    """Call a training step or an evaluation, or its graph, on batch after batch.
 
     Returns:
-        `<number>/<name>` -> array for the outputs of each call, named as in StepOutput, and the parameters after it; numbers
-        start from 1.
+        `<number>/<name>` -> array for the outputs of each call, named as in StepOutput, or `loss` where there is one only, and
+        the parameters after it; numbers start from 1.
     """
     from mindspore import Tensor
 
@@ -120,7 +120,9 @@ def record(step: Any, batches: np.ndarray) -> dict[str, np.ndarray]:
 
     answers: dict[str, np.ndarray] = {}
     for number, tokens in enumerate(batches, 1):
-        values = dict(zip(StepOutput._fields, step(Tensor(tokens)))) | {p.name: p for p in step.get_parameters()}
+        outputs = step(Tensor(tokens))
+        named = dict(zip(StepOutput._fields, outputs)) if isinstance(outputs, tuple) else {"loss": outputs}
+        values = named | {p.name: p for p in step.get_parameters()}
         # Copies, as the arrays that MindSpore gives out share the memory of the parameters that the next step updates.
         answers |= {f"{number}/{name}": _array(value).copy() for name, value in values.items()}
     return answers

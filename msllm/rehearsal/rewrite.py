@@ -75,6 +75,8 @@ def rewrite_model(model: Any, rank: int) -> dict[str, list[int]]:
         for node in graph.node:
             operation = program.operation(node)
             _refuse(operation, node, types)
+            if operation == "Constant":
+                state.constants.update(node.output)
             if operation in REWRITERS:
                 attributes = program.attributes(node)
                 REWRITERS[operation](_Site(Builder(model, nodes, node.domain), node, attributes, types, state))
@@ -95,6 +97,8 @@ class _State:
     groups: dict[str, list[int]] = field(default_factory=dict)
     transfers: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     """Transfers so far of each (sender, receiver, tag)."""
+    constants: set[str] = field(default_factory=set)
+    """Names of values that the graph holds."""
 
 
 @dataclass
@@ -188,12 +192,22 @@ def _send(site: _Site) -> None:
 
 
 def _receive(site: _Site) -> None:
-    """Add zeros to what the peer sends.
-
-    The zeros depend on the node's input, by which MindSpore orders a Receive after the operations before it; a Depend on a
-    constant would be optimized away. IsFinite keeps them zero where that input is not a number.
-    """
+    """Add zeros to what the peer sends; where MindSpore orders the Receive after other operations, zeros that depend on them."""
     build, after = site.build, site.input
+    zeros = TensorType(site.result.shape, FLOAT32)
+    value = build.zeros(zeros)
+    if after not in site.state.constants:
+        value = build.tensor(build.function("Add"), [value, _nothing_after(site, after)], zeros)
+    if site.result.dtype != FLOAT32:
+        value = _cast(site, value, site.result)
+    peer = peer_of(site.attributes)
+    _sum(site, value, site.result, _transfer(site, peer, site.state.rank), site.output)
+
+
+def _nothing_after(site: _Site, after: str) -> str:
+    """A zero that is computed from a node's input. A Depend on a constant would be optimized away; IsFinite keeps it zero where
+    that input is not a number."""
+    build = site.build
     if after not in site.types:
         raise RunError(f"{_where('Receive', site.node)}: the order of its input {after} cannot be kept on CPU")
     before, scalar = site.types[after], TensorType((), FLOAT32)
@@ -202,13 +216,7 @@ def _receive(site: _Site) -> None:
     total = build.tensor(build.function("ReduceSum"), [after, axes, flag, flag], before.with_shape(()))
     finite = build.tensor(build.primitive("IsFinite"), [total], TensorType((), DTYPE_IDS["bool"]))
     number = _cast(site, finite, scalar)
-    nothing = build.tensor(build.function("Sub"), [number, number], scalar)
-    zeros = TensorType(site.result.shape, FLOAT32)
-    value = build.tensor(build.function("Add"), [build.zeros(zeros), nothing], zeros)
-    if site.result.dtype != FLOAT32:
-        value = _cast(site, value, site.result)
-    peer = peer_of(site.attributes)
-    _sum(site, value, site.result, _transfer(site, peer, site.state.rank), site.output)
+    return build.tensor(build.function("Sub"), [number, number], scalar)
 
 
 REWRITERS: dict[str, Callable[[_Site], None]] = {

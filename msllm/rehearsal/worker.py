@@ -38,8 +38,8 @@ def rehearse(spec: dict[str, Any]) -> dict[str, Any]:
     """The result for one rank.
 
     `spec`: config, a YAML file with every value; rank; weights, an .npz of full tensors to start from, or null; mindir, a
-    file to write the graph to, or null; executable, whether the graph will be run on CPU; run, whether to call the step, which
-    at MS_SIMULATION_LEVEL=1 plans the device memory.
+    file to write the graph to, or null; evaluation, the same for the graph that evaluates, or left out; executable, whether
+    the graphs will be run on CPU; run, whether to call the step, which at MS_SIMULATION_LEVEL=1 plans the device memory.
     """
     import mindspore as ms
     from mindspore.nn.utils import no_init_parameters
@@ -48,7 +48,7 @@ def rehearse(spec: dict[str, Any]) -> dict[str, Any]:
     from msllm.parallel.mesh import Mesh
     from msllm.parallel.slices import slice_problems, weight_slice
     from msllm.parallel.world import init_world
-    from msllm.training.build import build_step
+    from msllm.training.build import build_row_loss, build_step
 
     config = load_run_config([Path(spec["config"])], None, [], MODEL_CONFIGS).config
     parallel, rank = config.parallel_config, spec["rank"]
@@ -63,7 +63,7 @@ def rehearse(spec: dict[str, Any]) -> dict[str, Any]:
         step = build_step(config, model, world, sharding(config.model), reuse=not spec["executable"])
     expected = [weight_slice(weight, mesh, parallel) for weight in step.weights]
     full_shapes = {parameter.name: tuple(parameter.shape) for parameter in step.get_parameters()}
-    tokens = _tokens(config.training.global_batch_size // mesh.data, config.data.seq_length, config.model.vocab_size)
+    tokens = _tokens(config.training.global_batch_size // mesh.data, config.data.seq_length)
 
     started = time.perf_counter()
     graph = _compile(step, tokens)
@@ -80,6 +80,11 @@ def rehearse(spec: dict[str, Any]) -> dict[str, Any]:
     }
     if spec["mindir"]:
         ms.export(step, tokens, file_name=spec["mindir"], file_format="MINDIR")
+    if spec.get("evaluation"):
+        row_loss = build_row_loss(config, model, world, sharding(config.model))
+        row_loss.set_train(False)
+        rows = _tokens(config.training.global_batch_size // mesh.data, config.data.seq_length + 1)
+        ms.export(row_loss, rows, file_name=spec["evaluation"], file_format="MINDIR")
     if spec["run"]:
         # Compiles once more: a graph made for the device's plan no longer gives out the one that collectives are counted in.
         step(tokens)
@@ -96,7 +101,7 @@ def _compile(step: Any, tokens: Any) -> bytes:
     return executor._get_func_graph_proto(step, phase, "mind_ir", incremental=False)
 
 
-def _tokens(rows: int, seq_length: int, vocab_size: int) -> Any:
+def _tokens(rows: int, seq_length: int) -> Any:
     import numpy as np
     from mindspore import Tensor
 

@@ -67,9 +67,13 @@ class Rehearsal:
 
 
 def prepare(
-    folder: Path, settings: list[str], parallel: list[str], model: dict[str, Any] = tiny_runs.LLAMA
+    folder: Path,
+    settings: list[str],
+    parallel: list[str],
+    model: dict[str, Any] = tiny_runs.LLAMA,
+    evaluation: bool = False,
 ) -> Rehearsal:
-    """Export every rank of a strategy, and run the same steps on one device from the same weights."""
+    """Export every rank of a strategy, and run the same steps on one device from the same weights; its evaluation too."""
     folder.mkdir(parents=True)
     file = tiny_runs.write_config(folder / "run.yaml", tiny_runs.write_data(folder / "data"), steps=10)
     file.write_text(dump_yaml({**yaml.safe_load(file.read_text()), "model": {**model, "num_hidden_layers": 2}}))
@@ -88,7 +92,11 @@ def prepare(
         "run": False,
     }
     results = run_simulated_ranks(
-        lambda rank: {**spec, "mindir": str(folder / f"rank_{rank}")},
+        lambda rank: {
+            **spec,
+            "mindir": str(folder / f"rank_{rank}"),
+            "evaluation": str(folder / f"evaluation_{rank}") if evaluation else None,
+        },
         range(mesh.size),
         size=mesh.size,
         folder=folder,

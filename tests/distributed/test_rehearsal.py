@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_runs
+from mindspore import Tensor
 from rehearsals import Rehearsal, prepare
 
+from msllm.config.load import load_run_config
 from msllm.errors import RunError
+from msllm.registry import MODEL_CONFIGS, build_model
 from msllm.rehearsal.collectives import cell_of, collectives_of, summarize
 from msllm.rehearsal.compare import Verdict
-from msllm.rehearsal.execute import load_arrays
+from msllm.rehearsal.execute import execute, load_arrays
 from msllm.rehearsal.mindir import DTYPE_IDS, Builder, Program, TensorType
 from msllm.rehearsal.process import run_simulated
+from msllm.training.build import set_tensors
+from msllm.training.evaluate import RowLoss
 
 pytestmark = pytest.mark.distributed
 
@@ -156,6 +161,26 @@ def test_other_strategies_compute_what_one_device_computes(name, model, settings
     rehearsal = prepare(folder / name, settings, [f"parallel_config.{item}" for item in parallel], model)
     verdict = rehearsal.verdicts({"sound": None})["sound"]
     assert verdict.passed, verdict
+
+
+@pytest.mark.extended
+def test_an_evaluation_under_every_axis_gives_all_ranks_the_loss_of_one_device(folder):
+    """Also the first stage, which writes the metrics. The last row of each rank's batch does not count."""
+    parallel = ["data_parallel=2", "model_parallel=2", "pipeline_stage=2", "micro_batch_num=2"]
+    rehearsal = prepare(folder / "evaluation", [], [f"parallel_config.{item}" for item in parallel], evaluation=True)
+    counts = np.ones((*rehearsal.batches.shape[:2], 1), np.int32)
+    counts[:, 3::4] = 0
+    rows = np.concatenate([rehearsal.batches, counts], axis=2)[:1]
+    graphs = [rehearsal.folder / f"evaluation_{rank}.mindir" for rank in range(8)]
+    files = execute(graphs, rows, rehearsal.mesh, folder=folder / "evaluated", timeout=240)
+
+    config = load_run_config([rehearsal.folder / "run.yaml"], None, [], MODEL_CONFIGS).config
+    model = build_model(config.model)
+    set_tensors(model, load_arrays(rehearsal.folder / "weights.npz"))
+    wanted = RowLoss(model)(Tensor(rows[0])).asnumpy()
+    assert wanted > 1
+    for file in files:
+        np.testing.assert_allclose(load_arrays(file)["1/loss"], wanted, rtol=1e-5)
 
 
 def test_the_collectives_of_optimizer_parallel_are_counted(optimizer_parallel):
