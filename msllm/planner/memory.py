@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msllm.config.sections import RunConfig
+from msllm.config.sections import ParallelOptimizerConfig, RunConfig
 from msllm.config.stages import layer_shares, micro_batches, recomputed_layers, stage_layer_counts
 from msllm.planner.costs import COMPUTE_BYTES, micro_batch_size
 
@@ -33,8 +33,7 @@ class StageMemory:
     weights: int
     optimizer: int
     gradients: int
-    """Sums that outlive a micro batch, and the gradients of one micro batch beside them; at one micro batch none is alive at
-    the peak."""
+    """Sums that outlive a micro batch; at one micro batch none is alive at the peak."""
     activations: int
     """What the forward pass keeps of all micro batches under way, and weights in the precision of the matrix products."""
     working: int
@@ -73,12 +72,11 @@ class _Stage:
         """At the moment when most is alive."""
         weights = list(self._weights())
         held = sum(self._held(weight) for weight in weights)
-        sums, fresh = 0, sum(math.prod(_slice(weight, self.tensor)) for weight in weights)
-        several = micro_batches(self.config) > 1 or self.parallel.pipeline_stage > 1
+        sums, several = 0, micro_batches(self.config) > 1 or self.parallel.pipeline_stage > 1
         if several:
-            # The sums stay whole on every data-parallel rank unless the user asks for shards of them.
-            shard = self.parallel.parallel_optimizer_config.gradient_accumulation_shard
-            sums = held if self.parallel.enable_parallel_optimizer and shard else fresh
+            # They stay whole on every data-parallel rank unless the user asks for shards of them.
+            shard = self.parallel.enable_parallel_optimizer and self._details().gradient_accumulation_shard
+            sums = held if shard else sum(math.prod(_slice(weight, self.tensor)) for weight in weights)
         kept = self._in_flight() + self._copies(weights)
         at_loss = self._working(at_loss=True)
         at_end = self._working(at_loss=False)
@@ -90,7 +88,7 @@ class _Stage:
             self.stage,
             weights=held * FLOAT32,
             optimizer=2 * held * FLOAT32,
-            gradients=(sums + fresh if several else 0) * FLOAT32,
+            gradients=sums * FLOAT32,
             activations=kept,
             working=max(at_loss, at_end),
         )
@@ -123,12 +121,12 @@ class _Stage:
         (parallel/slices.py)."""
         held = _slice(weight, self.tensor)
         same = self.parallel.data_parallel * (1 if weight.cut is not None else self.tensor)
-        large = math.prod(weight.shape) * FLOAT32 >= self._threshold() * 1024
+        large = math.prod(weight.shape) * FLOAT32 >= self._details().parallel_optimizer_threshold * 1024
         cut = self.parallel.enable_parallel_optimizer and large and held[0] % same == 0
         return math.prod(held) // (same if cut else 1)
 
-    def _threshold(self) -> int:
-        return self.parallel.parallel_optimizer_config.parallel_optimizer_threshold
+    def _details(self) -> ParallelOptimizerConfig:
+        return self.parallel.parallel_optimizer_config
 
     def _copies(self, weights: list[_Weight]) -> int:
         """Matrices in the precision of the products: cast in the forward pass, kept for the backward pass. The embedding is
