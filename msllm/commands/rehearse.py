@@ -127,9 +127,9 @@ def run(
         )
     if small.parallel_config.pp_interleave_num > 1:
         raise InputError(
-            f"pp_interleave_num ({small.parallel_config.pp_interleave_num}) cannot be proven on CPU: MindSpore interleaves stages "
-            "in lazily inlined graphs only, which CPU does not execute; prove the same strategy with pp_interleave_num 1, and "
-            "see the interleaved one with msllm rehearse compile and memory"
+            f"pp_interleave_num ({small.parallel_config.pp_interleave_num}) cannot be proven on CPU: MindSpore interleaves "
+            "stages in lazily inlined graphs only, which CPU does not execute; prove the same strategy with pp_interleave_num 1, "
+            "and see the interleaved one with msllm rehearse compile and memory"
         )
     notes = changes(given, small)
     if not as_json and notes:
