@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from msllm.parallel.held import ACCUMULATED, Held, compiled_layouts, held_by_rank, whole
 from msllm.parallel.world import World
-from msllm.training.build import get_tensors
 
 
 class StepTensors:
@@ -40,11 +39,17 @@ class StepTensors:
         layouts = compiled_layouts(self.step_cell)
         return held_by_rank(self.step_cell.get_parameters(), self.full_shapes, layouts, self.world.rank)
 
-    def values(self) -> dict[str, dict[str, np.ndarray]]:
-        """model and optimizer -> name -> what this rank holds."""
-        names = {part.name for part in self.held()}
-        groups = zip(("model", "optimizer"), get_tensors(self.step_cell))
-        return {group: {name: array for name, array in tensors.items() if name in names} for group, tensors in groups}
+    def values(self, held: Sequence[Held]) -> dict[str, dict[str, np.ndarray]]:
+        """model and optimizer -> name -> what this rank holds.
+
+        Nothing else is asked for: the weights of other pipeline stages would be made at their full size.
+        """
+        weights = {weight.name for weight in self.step_cell.weights}
+        parameters = {parameter.name: parameter for parameter in self.step_cell.get_parameters()}
+        found: dict[str, dict[str, np.ndarray]] = {"model": {}, "optimizer": {}}
+        for part in held:
+            found["model" if part.name in weights else "optimizer"][part.name] = parameters[part.name].asnumpy()
+        return found
 
     def problems(self, found: Mapping[str, tuple[int, ...]]) -> list[str]:
         """How full tensors of these names and shapes differ from the step's."""

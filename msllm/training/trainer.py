@@ -303,9 +303,10 @@ class Trainer:
                 "python": platform.python_version(),
             },
         }
-        root, values, config = self.directory.checkpoints, self.tensors.values(), self.config
+        root, config, held = self.directory.checkpoints, self.config, self.tensors.held()
+        values = self.tensors.values(held)
         if self.world.semi_auto:
-            content = Share(values, self.tensors.held(), self.tensors.full_shapes, state)
+            content = Share(values, held, self.tensors.full_shapes, state)
             path = save_together(root, self.step, content, config, self.world, self.agreement.any)
         else:
             path = save_state(root, self.step, TrainingState(values["model"], values["optimizer"], state), config)
