@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msllm.config.sections import ParallelOptimizerConfig, RunConfig
-from msllm.config.stages import layer_shares, micro_batches, recomputed_layers, stage_layer_counts
+from msllm.config.stages import layer_places, micro_batches, recomputed_layers, stage_layer_counts
 from msllm.planner.costs import COMPUTE_BYTES, micro_batch_size
 
 FLOAT32 = 4
@@ -150,8 +150,9 @@ class _Stage:
     def _kept_by_layers(self) -> int:
         """Of one micro batch, over the layers of the stage."""
         full, selective = recomputed_layers(self.model.num_hidden_layers, self.parallel, self.config.recompute_config)
-        own = [layer for layer, stage in enumerate(_stages(self.config)) if stage == self.stage]
-        again, some = len(full & set(own)), len(selective & set(own))
+        places = layer_places(self.model.num_hidden_layers, self.parallel)
+        own = {layer for layer, (stage, _) in enumerate(places) if stage == self.stage}
+        again, some = len(full & own), len(selective & own)
         rest = len(own) - again - some
         return again * self._row() + some * (self._layer() - self._cheap()) + rest * self._layer()
 
@@ -206,9 +207,3 @@ class _Stage:
 
 def _slice(weight: _Weight, tensor: int) -> tuple[int, ...]:
     return tuple(length // (tensor if axis == weight.cut else 1) for axis, length in enumerate(weight.shape))
-
-
-def _stages(config: RunConfig) -> list[int]:
-    """Stage of each layer."""
-    shares = layer_shares(config.model.num_hidden_layers, config.parallel_config)
-    return [stage for row in shares for stage, share in enumerate(row) for _ in range(share)]
