@@ -6,6 +6,7 @@ from __future__ import annotations
 import mindspore as ms
 import numpy as np
 import pytest
+import tiny_runs
 
 from msllm.config.sections import DataConfig
 from msllm.data.dataset import RankBatches
@@ -28,17 +29,6 @@ class Recorder:
         return StepOutput(ms.Tensor(total), ms.Tensor(total), ms.Tensor(0.0), ms.Tensor(0.1), 1.0, True, ms.Tensor(0))
 
 
-def played_data_sink(fn, dataset, sink_size, jit_config):
-    batches = dataset.create_tuple_iterator(num_epochs=1)
-
-    def sink():
-        for _ in range(sink_size):
-            output = fn(*next(batches))
-        return output
-
-    return sink
-
-
 @pytest.fixture
 def batches(tmp_path) -> RankBatches:
     manifest = write_dataset(tmp_path / "data", counting_rows(20, 8, 50), 50)
@@ -54,7 +44,7 @@ def run(feed, steps: int) -> tuple[list[tuple[int, float]], list[tuple[int, bool
 
 
 def test_the_sink_makes_the_steps_of_the_host_and_shows_every_last_one(batches, monkeypatch):
-    monkeypatch.setattr(ms, "data_sink", played_data_sink, raising=False)
+    monkeypatch.setattr(ms, "data_sink", tiny_runs.played_data_sink, raising=False)
     host, sink = Recorder(), Recorder()
     one_by_one, _ = run(HostFeed(host, batches), 12)
     together, begun = run(SinkFeed(sink, batches, 4), 12)

@@ -19,21 +19,10 @@ RARE = 63
 """A token of the first batch only."""
 
 
-def played_data_sink(fn, dataset, sink_size, jit_config):
-    batches = dataset.create_tuple_iterator(num_epochs=1)
-
-    def sink():
-        for _ in range(sink_size):
-            output = fn(*next(batches))
-        return output
-
-    return sink
-
-
 @pytest.fixture
 def trainer(tmp_path, monkeypatch) -> Trainer:
     """Two steps a look, the first of which is not finite."""
-    monkeypatch.setattr(ms, "data_sink", played_data_sink, raising=False)
+    monkeypatch.setattr(ms, "data_sink", tiny_runs.played_data_sink, raising=False)
     rows = counting_rows(16, tiny_runs.SEQ_LENGTH, RARE)
     rows[3, 5] = RARE
     write_dataset(tmp_path / "data", rows, tiny_runs.VOCAB)
